@@ -1,0 +1,1 @@
+"""The webagent command: starts the local stack, trains, evaluates, plays, reports."""

@@ -1,0 +1,1 @@
+"""What every WebAgent-R1 service shares: server, clients, queue, payloads, configuration, telemetry."""

@@ -1,0 +1,1 @@
+"""Browsers as environments: sessions, observations, actions, task suites."""

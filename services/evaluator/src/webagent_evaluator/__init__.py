@@ -1,0 +1,1 @@
+"""Verdicts: did the task succeed; benchmark statistics."""

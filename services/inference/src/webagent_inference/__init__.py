@@ -1,0 +1,1 @@
+"""The policy: token ids in, token ids out, new weights while it runs."""

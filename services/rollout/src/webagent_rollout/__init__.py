@@ -1,0 +1,1 @@
+"""The agent loop: prompts, replies, steps, one outcome per episode."""

@@ -1,0 +1,1 @@
+"""Behaviour cloning and multi-turn GRPO with DeepSpeed."""
