@@ -254,6 +254,7 @@ class SessionOptions(google.protobuf.message.Message):
     VIEWPORT_WIDTH_FIELD_NUMBER: builtins.int
     VIEWPORT_HEIGHT_FIELD_NUMBER: builtins.int
     STEP_TIMEOUT_FIELD_NUMBER: builtins.int
+    OMIT_ATTRIBUTES_FIELD_NUMBER: builtins.int
     max_observation_bytes: builtins.int
     """Bound on the text of one observation, in UTF-8 bytes, 1,024 to 4,194,304. 0: the service's default."""
     viewport_width: builtins.int
@@ -275,6 +276,10 @@ class SessionOptions(google.protobuf.message.Message):
     def step_timeout(self) -> google.protobuf.duration_pb2.Duration:
         """Bound on one action with its settling. Unset: the service's default."""
 
+    @property
+    def omit_attributes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Attributes to leave out of simplified HTML, such as "data-bbox"."""
+
     def __init__(
         self,
         *,
@@ -285,9 +290,10 @@ class SessionOptions(google.protobuf.message.Message):
         viewport_width: builtins.int = ...,
         viewport_height: builtins.int = ...,
         step_timeout: google.protobuf.duration_pb2.Duration | None = ...,
+        omit_attributes: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["lease", b"lease", "lifetime", b"lifetime", "step_timeout", b"step_timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["lease", b"lease", "lifetime", b"lifetime", "max_observation_bytes", b"max_observation_bytes", "observations", b"observations", "step_timeout", b"step_timeout", "viewport_height", b"viewport_height", "viewport_width", b"viewport_width"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["lease", b"lease", "lifetime", b"lifetime", "max_observation_bytes", b"max_observation_bytes", "observations", b"observations", "omit_attributes", b"omit_attributes", "step_timeout", b"step_timeout", "viewport_height", b"viewport_height", "viewport_width", b"viewport_width"]) -> None: ...
 
 Global___SessionOptions: typing_extensions.TypeAlias = SessionOptions
 

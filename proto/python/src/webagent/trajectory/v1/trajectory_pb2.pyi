@@ -207,6 +207,7 @@ class AgentSettings(google.protobuf.message.Message):
     SCREENSHOTS_FIELD_NUMBER: builtins.int
     COMPRESS_CONTEXT_FIELD_NUMBER: builtins.int
     MAX_OBSERVATION_BYTES_FIELD_NUMBER: builtins.int
+    OMIT_ATTRIBUTES_FIELD_NUMBER: builtins.int
     prompt: builtins.str
     """Name of a prompt that rollout ships, such as "compact" or "webarena". Required."""
     thinking: builtins.bool
@@ -221,6 +222,10 @@ class AgentSettings(google.protobuf.message.Message):
     """Show older pages by a short stand-in instead of in full (paper, section 2.3)."""
     max_observation_bytes: builtins.int
     """Bound on the text of an observation in bytes. 0: env's default."""
+    @property
+    def omit_attributes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Attributes to leave out of simplified HTML, such as "data-bbox"."""
+
     def __init__(
         self,
         *,
@@ -231,8 +236,9 @@ class AgentSettings(google.protobuf.message.Message):
         screenshots: builtins.bool = ...,
         compress_context: builtins.bool = ...,
         max_observation_bytes: builtins.int = ...,
+        omit_attributes: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["compress_context", b"compress_context", "max_observation_bytes", b"max_observation_bytes", "max_turns", b"max_turns", "max_unusable_replies", b"max_unusable_replies", "prompt", b"prompt", "screenshots", b"screenshots", "thinking", b"thinking"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["compress_context", b"compress_context", "max_observation_bytes", b"max_observation_bytes", "max_turns", b"max_turns", "max_unusable_replies", b"max_unusable_replies", "omit_attributes", b"omit_attributes", "prompt", b"prompt", "screenshots", b"screenshots", "thinking", b"thinking"]) -> None: ...
 
 Global___AgentSettings: typing_extensions.TypeAlias = AgentSettings
 
