@@ -1,0 +1,89 @@
+"""A model directory: what must be in it, and whether it is whole.
+
+A directory that passes `check` has a config, a tokenizer with a chat template, and safetensors files as long as their
+headers say, so that loading it does not fail halfway through.
+"""
+
+import json
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from webagent_runtime.config import ConfigError
+
+HINT = "run `python -m webagent_inference.prepare --out DIR` or point model.path at a complete model"
+MAX_HEADER_BYTES = 100_000_000
+
+
+@dataclass(frozen=True)
+class TensorSpan:
+    """Where one tensor's raw bytes lie in a safetensors file."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    start: int
+    end: int
+
+
+def tensor_spans(path: Path) -> list[TensorSpan]:
+    """Reads a safetensors header; ValueError when the file is not one or is shorter or longer than it says."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        prefix = file.read(8)
+        if len(prefix) < 8:
+            raise ValueError(f"{path.name} is truncated: {size} bytes")
+        (header_size,) = struct.unpack("<Q", prefix)
+        if header_size > min(size - 8, MAX_HEADER_BYTES):
+            raise ValueError(f"{path.name} is truncated or not a safetensors file")
+        try:
+            header: dict[str, dict[str, object]] = json.loads(file.read(header_size))
+        except ValueError as error:
+            raise ValueError(f"{path.name} has a broken header") from error
+    header.pop("__metadata__", None)
+    data = 8 + header_size
+    try:
+        spans = [_span(name, entry, data) for name, entry in header.items()]
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path.name} has a broken header") from error
+    expected = max((span.end for span in spans), default=data)
+    if size != expected:
+        raise ValueError(f"{path.name} is truncated: {size} bytes instead of {expected}")
+    return spans
+
+
+def _span(name: str, entry: dict[str, object], data: int) -> TensorSpan:
+    offsets, shape = entry["data_offsets"], entry["shape"]
+    if not isinstance(offsets, list) or not isinstance(shape, list):
+        raise TypeError(name)
+    start, end = offsets
+    return TensorSpan(name, str(entry["dtype"]), tuple(map(int, shape)), data + int(start), data + int(end))
+
+
+def check(directory: Path) -> None:
+    """ConfigError, in one line, unless the directory holds a complete model."""
+    if not directory.is_dir():
+        raise ConfigError(f"model directory {directory} does not exist: {HINT}")
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        if not (directory / name).is_file():
+            raise ConfigError(f"model directory {directory} is incomplete, {name} is missing: {HINT}")
+    try:
+        names = _weight_files(directory)
+        for name in names:
+            tensor_spans(directory / name)
+    except FileNotFoundError as error:
+        missing = Path(str(error.filename)).name
+        raise ConfigError(f"model directory {directory} is incomplete, {missing} is missing: {HINT}") from error
+    except ValueError as error:
+        raise ConfigError(f"model directory {directory} is damaged, {error}: {HINT}") from error
+    if not names:
+        raise ConfigError(f"model directory {directory} is incomplete, no *.safetensors file: {HINT}")
+
+
+def _weight_files(directory: Path) -> list[str]:
+    """Names that the index lists, or every safetensors file where there is no index."""
+    index = directory / "model.safetensors.index.json"
+    if index.is_file():
+        weight_map: dict[str, str] = json.loads(index.read_text())["weight_map"]
+        return sorted(set(weight_map.values()))
+    return sorted(path.name for path in directory.glob("*.safetensors"))
