@@ -49,7 +49,7 @@ class Policy(Protocol):
     """Who acts. A model or a scripted expert."""
 
     async def reply(self, view: View) -> Turn:
-        """Returns a turn with prompt, reply and their provenance. Raises ContextFullError if the prompt does not fit."""
+        """Returns a turn with prompt, reply and their provenance. Raises ContextFullError if that does not fit."""
 
 
 class Evaluator(Protocol):
