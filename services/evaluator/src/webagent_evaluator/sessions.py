@@ -111,4 +111,6 @@ def _fault(error: grpc.aio.AioRpcError) -> JudgeError:
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return JudgeError("PROBE_TIMEOUT", "the session was not read in time")
     cause = from_rpc(error)
-    return JudgeError(cause.reason, str(cause))
+    # The code's own name means that no server gave a reason: none was reached.
+    reason = "ENV_UNREACHABLE" if cause.reason == "UNAVAILABLE" else cause.reason
+    return JudgeError(reason, cause.message)
