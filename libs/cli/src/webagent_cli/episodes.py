@@ -1,0 +1,179 @@
+"""Plays many episodes at once over RolloutService.RunEpisode and keeps every one of them.
+
+`play` asks for each (task, seed) until its episode is SCORED or its attempts are used up, and appends each finished
+trajectory to a file before it counts it. What the file holds already is not played again, so an interrupted phase goes
+on where it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+from webagent.env.v1 import env_pb2
+from webagent.evaluator.v1 import evaluator_pb2
+from webagent.inference.v1 import inference_pb2
+from webagent.rollout.v1 import rollout_pb2, rollout_pb2_grpc
+from webagent.trajectory.v1 import trajectory_pb2
+from webagent_runtime import delimited
+
+from webagent_cli.config import AgentConfig, LoopConfig
+
+RETRYABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.ABORTED)
+BACKOFF_SECONDS = 1.0
+
+Trajectory = trajectory_pb2.Trajectory
+
+
+@dataclass(frozen=True)
+class Job:
+    """One episode to play."""
+
+    task: str
+    seed: int
+    screenshots: bool = False
+
+
+@dataclass(frozen=True)
+class Player:
+    """Who plays, and under which settings."""
+
+    run_id: str
+    phase: str
+    config: LoopConfig
+    expert: bool = False
+    temperature: float = 1.0
+    min_version: int = 0
+
+    def spec(self, job: Job) -> trajectory_pb2.EpisodeSpec:
+        """The episode's specification, with an id of its own for each attempt."""
+        spec = trajectory_pb2.EpisodeSpec(
+            episode_id=f"{self.run_id}.{self.phase}.{job.task}.{job.seed}.{uuid.uuid4().hex[:8]}",
+            task=env_pb2.TaskRef(suite=self.config.tasks.suite, task_id=job.task),
+            seed=job.seed,
+            agent=agent_settings(self.config.agent, screenshots=job.screenshots),
+        )
+        if self.expert:
+            spec.expert.SetInParent()
+        else:
+            sampling = inference_pb2.SamplingSettings(
+                temperature=self.temperature, max_tokens=self.config.agent.max_reply_tokens, seed=job.seed
+            )
+            spec.sampled.CopyFrom(trajectory_pb2.SampledPolicy(sampling=sampling, min_weights_version=self.min_version))
+        return spec
+
+
+def agent_settings(agent: AgentConfig, *, screenshots: bool) -> trajectory_pb2.AgentSettings:
+    """The agent block as the contract has it."""
+    return trajectory_pb2.AgentSettings(
+        prompt=agent.prompt,
+        thinking=agent.thinking,
+        max_turns=agent.max_turns,
+        max_unusable_replies=agent.max_unusable_replies,
+        screenshots=screenshots,
+        compress_context=agent.compress_context,
+        max_observation_bytes=agent.max_observation_bytes,
+        omit_attributes=agent.omit_attributes,
+    )
+
+
+def jobs(tasks: Iterable[str], seeds: Iterable[int], *, screenshots: int = 0) -> list[Job]:
+    """Every task with every seed, tasks in turn so that progress is even; the first seeds keep screenshots."""
+    tasks = list(tasks)
+    return [Job(task, seed, index < screenshots) for index, seed in enumerate(seeds) for task in tasks]
+
+
+def final_outcomes(trajectories: Iterable[Trajectory]) -> dict[tuple[str, int], Trajectory]:
+    """The trajectory that counts for each task and seed: the first SCORED one, else the last."""
+    final: dict[tuple[str, int], Trajectory] = {}
+    for trajectory in trajectories:
+        key = (trajectory.episode.task.task_id, trajectory.episode.seed)
+        if key not in final or final[key].status != trajectory_pb2.EPISODE_STATUS_SCORED:
+            final[key] = trajectory
+    return final
+
+
+def succeeded(trajectory: Trajectory) -> bool:
+    """True if the evaluator said so."""
+    return trajectory.verdict.outcome == evaluator_pb2.OUTCOME_SUCCESS
+
+
+async def run_episode(
+    rollout: rollout_pb2_grpc.RolloutServiceAsyncStub, spec: trajectory_pb2.EpisodeSpec, *, bound: float
+) -> AsyncIterator[rollout_pb2.RunEpisodeResponse]:
+    """The events of one episode."""
+    async for event in rollout.RunEpisode(rollout_pb2.RunEpisodeRequest(episode=spec), timeout=bound):
+        yield event
+
+
+class Attempts:
+    """Plays jobs until each is SCORED, with bounded attempts and concurrency."""
+
+    def __init__(
+        self,
+        rollout: rollout_pb2_grpc.RolloutServiceAsyncStub,
+        player: Player,
+        *,
+        path: Path,
+        keep: Callable[[Trajectory], bool] = lambda _: True,
+    ) -> None:
+        self._rollout = rollout
+        self._player = player
+        self._path = path
+        self._keep = keep
+        self._limits = player.config.eval
+
+    async def play(self, todo: Sequence[Job], report: Callable[[Trajectory], None]) -> None:
+        """Plays every job; each finished episode is appended to the file, then reported."""
+        waiting = list(reversed(todo))
+
+        async def worker() -> None:
+            while waiting:
+                job = waiting.pop()
+                trajectory = await self._settle(job)
+                report(trajectory)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(self._limits.concurrency, len(waiting))):
+                group.create_task(worker())
+
+    async def _settle(self, job: Job) -> Trajectory:
+        for attempt in range(self._limits.attempts):
+            trajectory = await self._attempt(job)
+            if self._keep(trajectory):
+                delimited.append(self._path, trajectory)
+            if trajectory.status == trajectory_pb2.EPISODE_STATUS_SCORED:
+                break
+            if attempt + 1 < self._limits.attempts:
+                await asyncio.sleep(BACKOFF_SECONDS)
+        return trajectory
+
+    async def _attempt(self, job: Job) -> Trajectory:
+        """One whole episode; a stack that is restarting is waited for within the episode's bound."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._limits.episode_seconds
+        while True:
+            spec = self._player.spec(job)
+            try:
+                async for event in run_episode(self._rollout, spec, bound=max(1.0, deadline - loop.time())):
+                    if event.HasField("finished"):
+                        return event.finished.trajectory
+                reason, detail = "NO_OUTCOME", "the stream ended without an outcome"
+            except grpc.aio.AioRpcError as error:
+                if error.code() in RETRYABLE and loop.time() + BACKOFF_SECONDS < deadline:
+                    await asyncio.sleep(BACKOFF_SECONDS)
+                    continue
+                if error.code() in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND}:
+                    raise
+                reason, detail = error.code().name, error.details() or ""
+            return Trajectory(
+                run_id=self._player.run_id,
+                episode=spec,
+                status=trajectory_pb2.EPISODE_STATUS_INVALID,
+                reason=reason,
+                detail=detail,
+            )

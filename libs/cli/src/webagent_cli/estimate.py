@@ -1,0 +1,68 @@
+"""How much memory a configuration will take: arithmetic on the model's size, nothing is loaded.
+
+Mixed-precision Adam keeps, for each parameter, 2 bytes of weights, 2 of gradients and 12 of fp32 state (master copy,
+two moments); the reference policy 2 more. ZeRO shards them over the ranks and offload moves the state to the host.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from webagent_cli.config import LoopConfig, ModelShape
+
+GIB = 2**30
+BYTES_BF16 = 2
+BYTES_ADAM = 12
+ZERO_SHARDS_GRADIENTS = 2
+ZERO_SHARDS_WEIGHTS = 3
+BROWSER_SESSION_GIB = 0.12
+RUNTIME_GIB = 0.8
+
+
+@dataclass(frozen=True)
+class Need:
+    """Memory of one part, in GiB, on one accelerator and on the host."""
+
+    part: str
+    device: float
+    host: float
+
+
+def _number(block: object, key: str, default: float) -> float:
+    value = block.get(key, default) if isinstance(block, Mapping) else default
+    return float(value) if isinstance(value, int | float) else default
+
+
+def _trainer(shape: ModelShape, config: LoopConfig) -> Need:
+    trainer = config.stack.trainer
+    ranks = _number(trainer, "ranks", 1)
+    stage = _number(trainer, "zero_stage", 2)
+    weights = shape.parameters * BYTES_BF16 / (ranks if stage >= ZERO_SHARDS_WEIGHTS else 1)
+    gradients = shape.parameters * BYTES_BF16 / (ranks if stage >= ZERO_SHARDS_GRADIENTS else 1)
+    reference = weights if config.rl.kl_coefficient > 0 else 0.0
+    state = shape.parameters * BYTES_ADAM / ranks
+    offload = bool(trainer.get("offload_optimizer", False))
+    tokens = _number(trainer, "max_tokens_per_batch", 4096)
+    # Checkpointed activations: one residual stream a layer, a block being recomputed, and the logits of reply tokens.
+    activations = tokens * shape.hidden_size * BYTES_BF16 * (shape.layers + 24)
+    activations += config.agent.max_reply_tokens * shape.vocab_size * 4
+    device = weights + gradients + reference + activations + (0.0 if offload else state)
+    return Need("trainer, each rank", device / GIB, (state / GIB if offload else 0.0) + RUNTIME_GIB)
+
+
+def _inference(shape: ModelShape, config: LoopConfig) -> Need:
+    inference = config.stack.inference
+    parallel = _number(inference, "tensor_parallel", 1)
+    length = _number(inference, "max_context", 2048)
+    cache = 2 * shape.layers * shape.kv_heads * shape.head_dim * BYTES_BF16 * length * config.eval.concurrency
+    return Need("inference, each rank", (shape.parameters * BYTES_BF16 + cache) / parallel / GIB, RUNTIME_GIB)
+
+
+def estimate(shape: ModelShape, config: LoopConfig) -> list[Need]:
+    """What each part will take."""
+    sessions = _number(config.stack.env, "capacity", config.eval.concurrency)
+    return [
+        _trainer(shape, config),
+        _inference(shape, config),
+        Need("env (browsers)", 0.0, RUNTIME_GIB + sessions * BROWSER_SESSION_GIB),
+        Need("rollout, evaluator, NATS", 0.0, 0.4),
+    ]

@@ -1,0 +1,102 @@
+"""Evaluation and demonstrations: which episodes, and what came of them."""
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from webagent.env.v1 import env_pb2
+from webagent.evaluator.v1 import evaluator_pb2
+from webagent.trajectory.v1 import trajectory_pb2
+
+from webagent_cli.clients import CALL_SECONDS, Clients
+from webagent_cli.config import LoopConfig
+from webagent_cli.episodes import Attempts, Job, Player, Trajectory, final_outcomes, jobs, succeeded
+from webagent_cli.errors import RunError
+from webagent_cli.journal import read_episodes
+from webagent_cli.progress import Display
+from webagent_cli.runs import Run
+
+SCREENSHOT_SEEDS = 3
+
+
+async def play_phase(
+    clients: Clients, player: Player, todo: list[Job], path: Path, display: Display, *, only_successes: bool = False
+) -> dict[tuple[str, int], Trajectory]:
+    """Plays what the file does not hold yet; returns the outcome of each task and seed."""
+    kept = final_outcomes(read_episodes(path))
+    before = {key: kept[key] for key in ((job.task, job.seed) for job in todo) if key in kept}
+    settled = {key for key, old in before.items() if old.status == trajectory_pb2.EPISODE_STATUS_SCORED}
+    outcomes = list(before.values())
+    keep = succeeded if only_successes else lambda _: True
+    begun, played = time.monotonic(), 0
+    with display.phase(player.phase, len(todo), done=len(settled)) as view:
+
+        def report(trajectory: Trajectory) -> None:
+            nonlocal played
+            played += 1
+            outcomes.append(trajectory)
+            scored = [one for one in outcomes if one.status == trajectory_pb2.EPISODE_STATUS_SCORED]
+            successes = sum(succeeded(one) for one in scored)
+            rate = f"{100 * successes / len(scored):.0f} %" if scored else "-"
+            view.advance({"success": rate, "episodes/s": f"{played / (time.monotonic() - begun):.1f}"})
+
+        remaining = [job for job in todo if (job.task, job.seed) not in settled]
+        await Attempts(clients.rollout, player, path=path, keep=keep).play(remaining, report)
+    return final_outcomes(outcomes)
+
+
+def evaluation_jobs(config: LoopConfig, phase: str) -> list[Job]:
+    """The held-out episodes of a phase: the untrained model plays the first few seeds of each task."""
+    seeds = config.eval.seeds.seeds()
+    if phase == "zero_shot":
+        return jobs(config.tasks.ids, seeds[: config.eval.zero_shot_seeds], screenshots=1)
+    return jobs(config.tasks.ids, seeds, screenshots=SCREENSHOT_SEEDS)
+
+
+async def evaluate(
+    clients: Clients, run: Run, config: LoopConfig, phase: str, display: Display, *, temperature: float, version: int
+) -> list[Trajectory]:
+    """One evaluation phase over the held-out seeds."""
+    player = Player(run.id, phase, config, temperature=temperature, min_version=version)
+    todo = evaluation_jobs(config, phase)
+    outcomes = await play_phase(clients, player, todo, run.episodes(phase), display)
+    return [outcomes[job.task, job.seed] for job in todo]
+
+
+async def demonstrate(clients: Clients, run: Run, config: LoopConfig, display: Display) -> list[Trajectory]:
+    """Has the scripted experts play the demonstration seeds; only successes are kept."""
+    player = Player(run.id, "demos", config, expert=True)
+    todo = jobs(config.tasks.ids, config.demos.seeds.seeds())
+    outcomes = await play_phase(clients, player, todo, run.demos, display, only_successes=True)
+    lacking = [
+        task for task in config.tasks.ids if not any(succeeded(o) for (t, _), o in outcomes.items() if t == task)
+    ]
+    if lacking:
+        why = next(outcome for (task, _), outcome in outcomes.items() if task == lacking[0])
+        raise RunError(
+            f"no demonstration of {', '.join(lacking)} succeeded; the last of {lacking[0]}: "
+            f"{why.reason or 'judged a failure'} {why.detail}".rstrip()
+        )
+    return [outcome for outcome in outcomes.values() if succeeded(outcome)]
+
+
+def results(trajectories: Iterable[Trajectory]) -> list[evaluator_pb2.EpisodeResult]:
+    """Judged episodes as the evaluator counts them."""
+    return [
+        evaluator_pb2.EpisodeResult(
+            task=env_pb2.TaskRef(suite=one.episode.task.suite, task_id=one.episode.task.task_id),
+            seed=one.episode.seed,
+            outcome=one.verdict.outcome
+            if one.status == trajectory_pb2.EPISODE_STATUS_SCORED
+            else evaluator_pb2.OUTCOME_INVALID,
+        )
+        for one in trajectories
+    ]
+
+
+async def summarize(
+    clients: Clients, trajectories: Iterable[Trajectory], baseline: Iterable[Trajectory] = ()
+) -> evaluator_pb2.SummarizeResponse:
+    """Rates with intervals, and the paired difference to a baseline if one is given."""
+    request = evaluator_pb2.SummarizeRequest(results=results(trajectories), baseline=results(baseline))
+    return await clients.evaluator.Summarize(request, timeout=CALL_SECONDS)

@@ -1,0 +1,91 @@
+"""The `webagent` command. Each subcommand imports what it needs when it is called, so that `--help` is instant."""
+
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(
+    name="webagent",
+    help="Trains language-model web agents end to end: demonstrations, behaviour cloning, multi-turn GRPO.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+QUICK = Path("configs/quick.yaml")
+RUNS = Path("runs")
+
+ConfigArgument = Annotated[Path, typer.Argument(help="The loop's configuration.")]
+ConfigOption = Annotated[Path, typer.Option("--config", help="The loop's configuration.")]
+RunArgument = Annotated[str, typer.Argument(help="A run's name or path, or `latest`.")]
+RunsOption = Annotated[Path, typer.Option("--runs", help="Where runs are kept.")]
+SetOption = Annotated[list[str] | None, typer.Option("--set", help="section.key=value, laid over the file.")]
+
+
+def _interrupt(_signal: int, _frame: FrameType | None) -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def _run(command: Callable[[], None]) -> None:
+    """Runs a command; what a person can mend becomes one line and exit code 2, Ctrl-C becomes 130."""
+    from webagent_runtime.config import ConfigError  # noqa: PLC0415
+    from webagent_runtime.errors import ServiceError  # noqa: PLC0415
+
+    from webagent_cli.errors import RunError  # noqa: PLC0415
+
+    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGHUP, _interrupt)
+    try:
+        command()
+    except (ConfigError, ServiceError, RunError) as error:
+        sys.stderr.write(f"webagent: {error}\n")
+        raise typer.Exit(2 if isinstance(error, ConfigError) else 1) from error
+    except KeyboardInterrupt:
+        sys.stderr.write("webagent: interrupted; everything it started has ended\n")
+        raise typer.Exit(130) from None
+
+
+@app.command()
+def up(config: ConfigArgument = QUICK, runs: RunsOption = RUNS, settings: SetOption = None) -> None:
+    """Starts the local stack on its default ports and stays until Ctrl-C."""
+    from webagent_cli.up import up as command  # noqa: PLC0415
+
+    _run(lambda: command(config, runs=runs, settings=settings or []))
+
+
+@app.command()
+def train(
+    config: ConfigArgument = QUICK,
+    seed: Annotated[int | None, typer.Option(help="Seed of training; held-out seeds stay.")] = None,
+    run: Annotated[str | None, typer.Option(help="Name of the run.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Continue the run named by --run (default: latest).")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Resolve, check and print everything; start nothing.")
+    ] = False,
+    runs: RunsOption = RUNS,
+    settings: SetOption = None,
+) -> None:
+    """Trains a policy: zero-shot evaluation, demonstrations, cloning, RL, and an evaluation after each."""
+    from webagent_cli.train import train as command  # noqa: PLC0415
+
+    overrides = list(settings or []) + ([f"seed={seed}"] if seed is not None else [])
+    _run(lambda: command(config, runs=runs, name=run, resume=resume, dry_run=dry_run, settings=overrides))
+
+
+@app.command()
+def doctor(config: ConfigArgument = QUICK, settings: SetOption = None) -> None:
+    """Says what this machine lacks for a configuration, and how to get it."""
+    from webagent_cli.doctor import doctor as command  # noqa: PLC0415
+
+    _run(lambda: command(config, settings=settings or []))
+
+
+if __name__ == "__main__":
+    app()

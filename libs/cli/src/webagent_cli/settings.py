@@ -1,0 +1,77 @@
+"""Turns a loop's configuration into one file for each service, under runs/<id>/config/.
+
+What the loop implies comes first; the service's own block under `stack` is laid over it. Each service checks its file
+when it starts and refuses what it does not know.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from webagent_cli.config import LoopConfig, PortsConfig
+from webagent_cli.runs import Run
+
+HOST = "127.0.0.1"
+
+
+def laid_over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with the values of `top`, block by block."""
+    merged = dict(base)
+    for key, value in top.items():
+        below = merged.get(key)
+        merged[key] = laid_over(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def service_settings(run: Run, config: LoopConfig, ports: PortsConfig) -> dict[str, dict[str, Any]]:
+    """The configuration of each service, by its name."""
+
+    def server(port: int) -> dict[str, Any]:
+        return {"host": HOST, "port": port, "drain_seconds": config.stack.drain_seconds}
+
+    queue = {"url": f"nats://{HOST}:{ports.nats}"}
+    payloads = {"uri": run.payloads.as_uri()}
+    implied: dict[str, dict[str, Any]] = {
+        "env": {"server": server(ports.env)},
+        "inference": {
+            "server": server(ports.inference),
+            "admin": server(ports.inference_admin),
+            "model": {"path": str(config.model.path.resolve())},
+            "queue": queue,
+        },
+        "evaluator": {"server": server(ports.evaluator)},
+        "rollout": {
+            "server": server(ports.rollout),
+            "env": f"{HOST}:{ports.env}",
+            "inference": f"{HOST}:{ports.inference}",
+            "evaluator": f"{HOST}:{ports.evaluator}",
+            "queue": queue,
+            "payloads": payloads,
+        },
+        "trainer": {"server": server(ports.trainer), "queue": queue},
+    }
+    own = config.stack.model_dump(mode="json")
+    return {service: laid_over(settings, own[service]) for service, settings in implied.items()}
+
+
+def trainer_run(run: Run, config: LoopConfig, ports: PortsConfig) -> dict[str, Any]:
+    """The trainer's configuration of the run, as `StartRun` takes it."""
+    return {
+        "run_directory": str(run.path),
+        "model": str(config.model.path.resolve()),
+        "seed": config.seed,
+        "pause_between_phases": True,
+    }
+
+
+def write_settings(run: Run, settings: Mapping[str, Mapping[str, Any]]) -> list[Path]:
+    """Writes each service's file."""
+    written = []
+    for service, values in settings.items():
+        path = run.service_config(service)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(dict(values), sort_keys=False))
+        written.append(path)
+    return written

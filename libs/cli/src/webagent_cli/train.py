@@ -1,0 +1,137 @@
+"""`webagent train`: the whole loop, top to bottom.
+
+    doctor ─ stack ─ zero_shot ─ demos ─ bc ─ bc evaluation ─ rl ─ rl evaluation ─ result.json, report.html
+
+The policy's services evaluate between the trainer's phases; the trainer pauses itself after cloning. Everything that
+was done is in the run's directory, so `--resume` goes on where a run was interrupted.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from webagent_cli.clients import Clients
+from webagent_cli.config import LoopConfig, load_loop, parse_settings
+from webagent_cli.doctor import refuse_missing
+from webagent_cli.dryrun import print_plan
+from webagent_cli.episodes import Trajectory
+from webagent_cli.evaluation import demonstrate, evaluate
+from webagent_cli.memory import MemoryWatch
+from webagent_cli.models import prepare_model
+from webagent_cli.offers import check_offers
+from webagent_cli.progress import Display, duration
+from webagent_cli.record import RunRecord
+from webagent_cli.result import write_result
+from webagent_cli.runs import LATEST, Run, find_run, new_run
+from webagent_cli.stack import Stack, free_ports
+from webagent_cli.training import TrainerRun
+
+BEFORE_TRAINING = ("nats", "env", "inference", "evaluator", "rollout")
+
+
+def train(path: Path, *, runs: Path, name: str | None, resume: bool, dry_run: bool, settings: list[str]) -> None:
+    """Runs the loop that a configuration describes, or goes on with an interrupted one."""
+    display = Display()
+    interrupted = find_run(runs, name or LATEST) if resume else None
+    config = load_loop(interrupted.config if interrupted else path, parse_settings(settings))
+    check_offers(config)
+    if dry_run:
+        print_plan(config, display.console)
+        return
+    prepare_model(config.model, display.say)
+    refuse_missing(config)
+    run = interrupted or new_run(runs, name, label=path.stem)
+    run.config.write_text(config.to_yaml())
+    run.mark_latest()
+    display.say(f"run {run.id}: {len(config.tasks.ids)} tasks, seed {config.seed}; logs in {run.logs}")
+    with Stack(run, config, ports=free_ports()) as stack:
+        asyncio.run(_guarded(Training(run, config, stack, display)))
+
+
+async def _guarded(training: "Training") -> None:
+    """Runs the story while the stack is watched; whichever fails first ends both."""
+    story = asyncio.create_task(training.run_story())
+    guards = [asyncio.create_task(training.stack.watch()), asyncio.create_task(training.memory.watch())]
+    try:
+        await asyncio.wait([story, *guards], return_when=asyncio.FIRST_COMPLETED)
+        for task in (story, *guards):
+            if task.done():
+                task.result()
+    finally:
+        for task in (story, *guards):
+            task.cancel()
+        await asyncio.gather(story, *guards, return_exceptions=True)
+        training.save()
+
+
+class Training:
+    """One run of the loop."""
+
+    def __init__(self, run: Run, config: LoopConfig, stack: Stack, display: Display) -> None:
+        self.run = run
+        self.config = config
+        self.stack = stack
+        self.display = display
+        self.memory = MemoryWatch()
+        self.record = RunRecord.read(run.record)
+
+    async def run_story(self) -> None:
+        """The loop, phase by phase."""
+        begun = time.monotonic()
+        async with self._phase("start"):
+            await self._start(*BEFORE_TRAINING)
+        async with Clients(self.stack.addresses) as clients:
+            trainer = TrainerRun(clients, self.run, self.config, self.stack, self.record, self.display)
+            await self._evaluate(clients, "zero_shot", version=0)
+            self.stack.start("trainer")
+            if self.config.variant != "r1-zero":
+                async with self._phase("demos"):
+                    await demonstrate(clients, self.run, self.config, self.display)
+                async with self._phase("bc"):
+                    await trainer.run_until_paused()
+                await self._evaluate(clients, "bc", version=self.record.versions["bc"])
+            async with self._phase("rl"):
+                await trainer.run_until_over()
+            await self._evaluate(clients, "rl", version=self.record.versions["rl"])
+            if self.config.eval.greedy:
+                await self._evaluate(clients, "rl_greedy", version=self.record.versions["rl"], temperature=0.0)
+            self.save()
+            result = await write_result(clients, self.run, self.config, self.record)
+        self.display.say(result.headline())
+        self.display.say(f"{duration(time.monotonic() - begun)}; report: {self.run.report}")
+
+    async def _start(self, *services: str) -> None:
+        for service in services:
+            begun = time.monotonic()
+            await asyncio.to_thread(self.stack.start, service)
+            await asyncio.to_thread(self.stack.wait_ready, service)
+            self.display.say(f"  {service:<10} ready in {time.monotonic() - begun:.1f} s")
+
+    async def _evaluate(
+        self, clients: Clients, phase: str, *, version: int, temperature: float | None = None
+    ) -> list[Trajectory]:
+        drawn = self.config.eval.temperature if temperature is None else temperature
+        async with self._phase(f"eval_{phase}"):
+            return await evaluate(
+                clients, self.run, self.config, phase, self.display, temperature=drawn, version=version
+            )
+
+    @asynccontextmanager
+    async def _phase(self, name: str) -> AsyncIterator[None]:
+        """Notes a phase's wall time, interrupted or not, and says when it is done."""
+        entry, begun = self.record.phase(name), time.monotonic()
+        try:
+            yield
+            entry.done = True
+        finally:
+            entry.seconds += time.monotonic() - begun
+            self.save()
+        self.display.say(f"{name:<16} {duration(entry.seconds)}")
+
+    def save(self) -> None:
+        """Writes the record."""
+        self.record.peak_memory_bytes = max(self.record.peak_memory_bytes, self.memory.peak)
+        self.record.restarts |= self.stack.restarts()
+        self.record.write(self.run.record)
