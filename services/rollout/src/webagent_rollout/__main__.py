@@ -5,6 +5,7 @@ from importlib.metadata import version
 
 import structlog
 from webagent.rollout.v1 import rollout_pb2_grpc
+from webagent_runtime.metrics import SESSION_CAPACITY
 from webagent_runtime.payloads import PayloadStore
 from webagent_runtime.queue import Queue
 from webagent_runtime.server import Server
@@ -39,6 +40,7 @@ async def serve(config: RolloutConfig) -> None:
         draining = [servicer.drain(seconds)] + ([worker.drain(seconds)] if worker else [])
         await asyncio.gather(*draining)
 
+    SESSION_CAPACITY.set(config.concurrency * (2 if worker else 1))
     server.set_ready(True)
     try:
         await server.run(drain)

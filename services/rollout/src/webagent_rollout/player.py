@@ -24,6 +24,7 @@ from webagent.trajectory.v1.trajectory_pb2 import (
     Trajectory,
 )
 from webagent_runtime.errors import ServiceError
+from webagent_runtime.metrics import SESSIONS
 
 from webagent_rollout.clients import EnvSession, EvaluatorClient, InferenceClient
 from webagent_rollout.config import RolloutConfig
@@ -51,7 +52,8 @@ class Player:
         )
         trajectory.started_at.FromDatetime(datetime.now(UTC))
         try:
-            await self._within_time(trajectory, request, tell or _nobody)
+            with SESSIONS.track_inprogress():
+                await self._within_time(trajectory, request, tell or _nobody)
         except ServiceError as error:
             _fail(trajectory, EPISODE_STATUS_INVALID, error.reason or error.code.name, str(error))
         except ExpertLost as error:
