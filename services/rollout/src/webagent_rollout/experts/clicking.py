@@ -1,0 +1,98 @@
+"""Experts for tasks of one or two clicks: find the element that the instruction names and click it."""
+
+from __future__ import annotations
+
+from webagent_rollout.experts.page import Element
+from webagent_rollout.experts.script import (
+    Turn,
+    click,
+    click_or_scroll,
+    fields,
+    first,
+    labelled,
+    nth,
+    ordinal,
+    press,
+)
+
+
+def named_button(turn: Turn) -> str:
+    """Clicks the button whose label is quoted."""
+    return click_or_scroll(turn, labelled(turn, turn.quoted[0], "button"), "the named button")
+
+
+def numbered_button(turn: Turn) -> str:
+    """Clicks button ONE or TWO."""
+    (word,) = turn.asked(r"button (\w+)\.$")
+    return press(turn, word)
+
+
+def button_sequence(turn: Turn) -> str:
+    """Clicks button ONE, then button TWO."""
+    words = turn.asked(r"button (\w+), then click button (\w+)")
+    return press(turn, words[len(turn.past) % len(words)])
+
+
+def only_button(turn: Turn) -> str:
+    """Clicks the only button."""
+    return click(first(turn.page.tagged("button"), "button"))
+
+
+def named_link(turn: Turn) -> str:
+    """Clicks the link whose text is quoted."""
+    return click_or_scroll(turn, labelled(turn, turn.quoted[0]), "the named link")
+
+
+def dialog_button(turn: Turn) -> str:
+    """Clicks the dialog's button whose label is quoted; its "x" is the button titled Close."""
+    label = turn.quoted[0]
+    if label != "x":
+        return press(turn, label)
+    closing = [element for element in turn.page.numbered if element.attributes.get("title") == "Close"]
+    return click(first(closing or labelled(turn, "Close"), "close button"))
+
+
+def named_tab(turn: Turn) -> str:
+    """Clicks the tab that the instruction names."""
+    (tab,) = turn.asked(r"Click on (Tab #\d)")
+    return press(turn, tab)
+
+
+def widget(turn: Turn) -> str:
+    """Clicks a widget of the quoted kind."""
+    wanted = turn.quoted[0]
+    return click_or_scroll(turn, [element for element in turn.page.numbered if _widget(element) == wanted], wanted)
+
+
+def _widget(element: Element) -> str:
+    if element.tag != "input":
+        return element.tag
+    return element.kind if element.kind in {"radio", "checkbox"} else "text"
+
+
+def only_field(turn: Turn) -> str:
+    """Clicks into the only text field."""
+    return click(first(fields(turn), "text field"))
+
+
+def nth_field(turn: Turn) -> str:
+    """Clicks into the first, second or third text field."""
+    (which,) = turn.asked(r"the (\d\w\w) input textbox")
+    return click(nth(fields(turn), ordinal(which), "text field"))
+
+
+def trash_of_sender(turn: Turn) -> str:
+    """Clicks the trash icon of the email by the named sender: the first icon after the sender's name."""
+    return _icon_of_sender(turn, 0)
+
+
+def star_of_sender(turn: Turn) -> str:
+    """Clicks the star icon of the email by the named sender: the second icon after the sender's name."""
+    return _icon_of_sender(turn, 1)
+
+
+def _icon_of_sender(turn: Turn, offset: int) -> str:
+    (sender,) = turn.asked(r"email by (\S+) and click")
+    numbered = turn.page.numbered
+    at = [index for index, element in enumerate(numbered) if sender in element.lead]
+    return click_or_scroll(turn, [numbered[index + offset] for index in at if index + offset < len(numbered)], sender)
