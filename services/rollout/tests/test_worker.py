@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -95,7 +95,8 @@ async def test_an_outcome_that_was_not_published_is_not_acknowledged(
     class Flaky:
         """Fails the first time."""
 
-        refused: list[str] = []
+        def __init__(self) -> None:
+            self.refused: list[str] = []
 
         async def publish_trajectory(self, trajectory: tp.Trajectory) -> None:
             if not self.refused:
@@ -104,10 +105,11 @@ async def test_an_outcome_that_was_not_published_is_not_acknowledged(
             await queue.publish_trajectory(trajectory)
 
     policy.script = lambda prompt: RIGHT
-    async with working(outbox=Flaky()):
+    outbox = Flaky()
+    async with working(outbox=outbox):
         await queue.publish_request(request(episode("flaky")))
         trajectory = await outcome(queue)
-    assert Flaky.refused == ["flaky"]
+    assert outbox.refused == ["flaky"]
     assert trajectory.delivery == 2
     assert await nothing_left(queue)
 

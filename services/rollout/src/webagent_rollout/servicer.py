@@ -47,6 +47,8 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
         try:
             async for event in _until_done(events, episode):
                 yield _response(event)
+            if episode.cancelled():
+                raise _draining()
             yield _finished(episode.result())
         finally:
             episode.cancel()
@@ -76,9 +78,7 @@ class RolloutServicer(rollout_pb2_grpc.RolloutServiceServicer):
     def _admit(self, request: rollout_pb2.RunEpisodeRequest) -> None:
         check(request.episode)
         if self._draining:
-            raise ServiceError(
-                StatusCode.UNAVAILABLE, "DRAINING", "this replica is shutting down", retry_after=RETRY_SECONDS
-            )
+            raise _draining()
         if len(self._episodes) >= self._capacity:
             raise ServiceError(
                 StatusCode.RESOURCE_EXHAUSTED,
@@ -100,6 +100,10 @@ async def _until_done(
                 yield getting.result()
         finally:
             getting.cancel()
+
+
+def _draining() -> ServiceError:
+    return ServiceError(StatusCode.UNAVAILABLE, "DRAINING", "this replica is shutting down", retry_after=RETRY_SECONDS)
 
 
 def _response(event: Started | Played) -> rollout_pb2.RunEpisodeResponse:

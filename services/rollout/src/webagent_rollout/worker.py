@@ -7,6 +7,7 @@ it a dead letter. `stop` ends the taking of requests; `drain` waits for those un
 """
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Protocol
 
@@ -53,21 +54,21 @@ class Worker:
         self._stopping = asyncio.Event()
 
     async def run(self) -> None:
-        """Takes requests until `stop`."""
+        """Takes requests until `stop`; a queue that is down for long is logged and asked again."""
         consumer = self._requests()
         while not self._stopping.is_set():
             await self._slots.acquire()
+            delivery = None
             try:
                 delivery = await consumer.next(TAKE_SECONDS)
-            except BaseException:
-                self._slots.release()
-                raise
-            if delivery is None:
-                self._slots.release()
-                continue
-            task = asyncio.create_task(self._attend(delivery), name=f"episode {delivery.message.episode.episode_id}")
-            self._episodes.add(task)
-            task.add_done_callback(self._done)
+            except Exception:
+                log.exception("no request could be taken")
+                await self._pause()
+            finally:
+                if delivery is None:
+                    self._slots.release()
+            if delivery is not None:
+                self._begin(delivery)
 
     def stop(self) -> None:
         """Takes no further requests."""
@@ -82,6 +83,15 @@ class Worker:
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
+
+    async def _pause(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), TAKE_SECONDS)
+
+    def _begin(self, delivery: Delivery[RolloutRequest]) -> None:
+        task = asyncio.create_task(self._attend(delivery), name=f"episode {delivery.message.episode.episode_id}")
+        self._episodes.add(task)
+        task.add_done_callback(self._done)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._episodes.discard(task)
