@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Generates the Python wheel's sources from the contracts, in the environment that proto/requirements.lock pins.
+# Generates the wheel's sources from the contracts, with the generator found in PATH (proto/requirements.lock pins it).
+# usage: generate.sh [DIRECTORY]
 set -euo pipefail
 cd "$(dirname "$0")"
-out=python/src
+out=${1:-python/src}
 rm -rf "$out/webagent"
 mapfile -t protos < <(find webagent -name '*.proto' | sort)
 python -m grpc_tools.protoc -I . --python_out="$out" --grpc_python_out="$out" \

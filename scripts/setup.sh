@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# Makes this checkout ready to run: .venv with all packages, Chromium, the default model. Safe to run again: what is
+# done already is not done twice, and changed locks are installed. Only one runs at a time.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+root=$PWD
+model=models/smollm2-135m-instruct
+log=.cache/setup.log
+packages=(proto/python libs/runtime libs/cli services/env services/inference services/evaluator services/rollout
+  services/trainer)
+
+say() { echo "setup: $* (${SECONDS} s)"; }
+
+# quietly COMMAND...: its output goes to the log, and is shown only if it fails.
+quietly() {
+  if ! "$@" >"$log.$BASHPID" 2>&1; then
+    tail -n 40 "$log.$BASHPID" >&2
+    echo "setup: failed: $*" >&2
+    return 1
+  fi
+}
+
+pip() { quietly .venv/bin/python -m pip --disable-pip-version-check install -q --progress-bar off --no-compile "$@"; }
+
+# once NAME CONTENT COMMAND...: runs the command unless it ran to its end for the same content before.
+once() {
+  local stamp=.venv/setup-$1 content=$2
+  shift 2
+  if [ "$(cat "$stamp" 2>/dev/null)" != "$content" ]; then
+    "$@"
+    echo "$content" >"$stamp"
+  fi
+}
+
+check_python() {
+  "${PYTHON:-python3}" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+    echo "setup: needs Python 3.11 or newer; name one with PYTHON=..." >&2
+    exit 1
+  }
+}
+
+install_locked() {
+  say "installing torch"
+  # With its own dependencies: pip takes a CPU build where it finds one, else a CUDA build with what that needs.
+  pip --constraint requirements/local.lock torch==2.13.0
+  say "installing $(wc -l <requirements/local.lock) locked packages"
+  pip --no-deps -r requirements/local.lock
+}
+
+install_packages() {
+  say "installing the packages of this repository"
+  local editable=()
+  for package in "${packages[@]}"; do editable+=(-e "$package"); done
+  pip --no-deps --no-build-isolation "${editable[@]}"
+}
+
+install_chromium() {
+  if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
+    say "installing Chromium with apt-get"
+    export DEBIAN_FRONTEND=noninteractive
+    quietly apt-get install -y -q --no-install-recommends chromium 9>&- && return
+    quietly apt-get update -q 9>&-
+    quietly apt-get install -y -q --no-install-recommends chromium 9>&-
+  else
+    say "downloading Chromium with Playwright"
+    quietly .venv/bin/playwright install chromium || {
+      echo "setup: Chromium is missing: install it (Debian: apt-get install chromium) and run make setup again" >&2
+      return 1
+    }
+    touch .venv/setup-chromium
+  fi
+}
+
+check_imports() {
+  say "importing torch, vllm and deepspeed"
+  DS_ACCELERATOR=cpu quietly .venv/bin/python -c 'import torch, vllm, deepspeed; from vllm import AsyncEngineArgs'
+}
+
+mkdir -p .cache
+exec 9>.cache/setup.lock
+flock 9
+trap 'rm -f "$log".*' EXIT
+
+[ -x .venv/bin/python ] || { check_python && "${PYTHON:-python3}" -m venv .venv; }
+once locked "$(sha256sum <requirements/local.lock)" install_locked
+# Console scripts carry the path, so a checkout that was moved installs its packages again.
+once packages "$root $(cat "${packages[@]/%//pyproject.toml}" | sha256sum)" install_packages
+[ -x /usr/lib/chromium/chromium ] || [ -e .venv/setup-chromium ] || install_chromium
+if [ ! -e $model ]; then
+  say "converting the default model"
+  quietly .venv/bin/python -m webagent_inference.prepare --out $model
+fi
+once imports "$(sha256sum <requirements/local.lock)" check_imports
+say "ready"
