@@ -12,7 +12,7 @@ from webagent_cli.clients import CALL_SECONDS, Clients
 from webagent_cli.config import LoopConfig
 from webagent_cli.episodes import Attempts, Job, Player, Trajectory, final_outcomes, jobs, succeeded
 from webagent_cli.errors import RunError
-from webagent_cli.journal import read_episodes
+from webagent_cli.journal import mend, read_episodes
 from webagent_cli.progress import Display
 from webagent_cli.runs import Run
 
@@ -23,6 +23,7 @@ async def play_phase(
     clients: Clients, player: Player, todo: list[Job], path: Path, display: Display, *, only_successes: bool = False
 ) -> dict[tuple[str, int], Trajectory]:
     """Plays what the file does not hold yet; returns the outcome of each task and seed."""
+    mend(path)
     kept = final_outcomes(read_episodes(path))
     before = {key: kept[key] for key in ((job.task, job.seed) for job in todo) if key in kept}
     settled = {key for key, old in before.items() if old.status == trajectory_pb2.EPISODE_STATUS_SCORED}

@@ -79,6 +79,65 @@ def train(
     _run(lambda: command(config, runs=runs, name=run, resume=resume, dry_run=dry_run, settings=overrides))
 
 
+@app.command(name="eval")
+def evaluate(
+    config: ConfigArgument = QUICK,
+    run: Annotated[str | None, typer.Option(help="Evaluate this run's newest policy; else the base model.")] = None,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Temperature 0 instead of the configuration's.")] = False,
+    runs: RunsOption = RUNS,
+    settings: SetOption = None,
+) -> None:
+    """Plays the held-out seeds and prints success rates with intervals."""
+    from webagent_cli.standalone import evaluation as command  # noqa: PLC0415
+
+    _run(lambda: command(config, runs=runs, run=run, greedy=greedy, settings=settings or []))
+
+
+@app.command()
+def play(
+    task: Annotated[str, typer.Argument(help="Task of the configuration's suite, such as click-button.")],
+    config: ConfigOption = QUICK,
+    run: Annotated[str | None, typer.Option(help="Play with this run's newest policy; else the base model.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the page; else a random one.")] = None,
+    expert: Annotated[bool, typer.Option("--expert", help="Let the scripted expert act.")] = False,
+    runs: RunsOption = RUNS,
+    settings: SetOption = None,
+) -> None:
+    """Watches one episode: instruction, page, reply, result, verdict; keeps the screenshots."""
+    from webagent_cli.play import play as command  # noqa: PLC0415
+
+    _run(lambda: command(task, path=config, runs=runs, run=run, seed=seed, expert=expert, settings=settings or []))
+
+
+@app.command()
+def demos(
+    config: ConfigArgument = QUICK,
+    run: Annotated[str | None, typer.Option(help="Name of the run.")] = None,
+    runs: RunsOption = RUNS,
+    settings: SetOption = None,
+) -> None:
+    """Has the scripted experts play and keeps the successes as trajectories."""
+    from webagent_cli.standalone import demonstrations as command  # noqa: PLC0415
+
+    _run(lambda: command(config, runs=runs, run=run, settings=settings or []))
+
+
+@app.command()
+def ledger(run: RunArgument = "latest", runs: RunsOption = RUNS) -> None:
+    """Prints how every training episode ended; the counts add up."""
+    from webagent_cli.ledger import ledger as command  # noqa: PLC0415
+
+    _run(lambda: command(run, runs=runs))
+
+
+@app.command()
+def report(run: RunArgument = "latest", runs: RunsOption = RUNS) -> None:
+    """Writes a run's report.html."""
+    from webagent_cli.report import report as command  # noqa: PLC0415
+
+    _run(lambda: command(run, runs=runs))
+
+
 @app.command()
 def doctor(config: ConfigArgument = QUICK, settings: SetOption = None) -> None:
     """Says what this machine lacks for a configuration, and how to get it."""

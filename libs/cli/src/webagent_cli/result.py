@@ -90,7 +90,9 @@ class Result(BaseModel):
         return "  |  ".join(parts)
 
 
-def _rate(rate: evaluator_pb2.Rate) -> Rate:
+def rate_of(rate: evaluator_pb2.Rate) -> Rate:
+    """The evaluator's rate as the file has it."""
+
     def optional(name: str) -> float | None:
         return getattr(rate, name) if rate.HasField(name) else None  # type: ignore[arg-type]
 
@@ -153,9 +155,9 @@ async def _rates(
     tasks: dict[str, dict[str, Rate]] = {}
     for phase, trajectories in phases.items():
         summary = await summarize(clients, trajectories)
-        overall[phase] = _rate(summary.overall)
+        overall[phase] = rate_of(summary.overall)
         for site in summary.sites:
-            tasks.setdefault(site.site, {})[phase] = _rate(site.rate)
+            tasks.setdefault(site.site, {})[phase] = rate_of(site.rate)
     return overall, tasks
 
 

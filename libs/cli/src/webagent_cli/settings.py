@@ -25,16 +25,22 @@ def laid_over(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
-def service_settings(run: Run, config: LoopConfig, ports: PortsConfig) -> dict[str, dict[str, Any]]:
-    """The configuration of each service, by its name."""
+def service_settings(
+    run: Run, config: LoopConfig, ports: PortsConfig, *, queued: bool = True
+) -> dict[str, dict[str, Any]]:
+    """The configuration of each service, by its name; without a queue, rollout and inference look for none."""
 
     def server(port: int) -> dict[str, Any]:
         return {"host": HOST, "port": port, "drain_seconds": config.stack.drain_seconds}
 
-    queue = {"url": f"nats://{HOST}:{ports.nats}"}
+    queue = {"url": f"nats://{HOST}:{ports.nats}"} if queued else None
     payloads = {"uri": run.payloads.as_uri()}
     implied: dict[str, dict[str, Any]] = {
-        "env": {"server": server(ports.env)},
+        "env": {
+            "server": server(ports.env),
+            "sessions": {"capacity": config.eval.concurrency},
+            "state_directory": str(run.path / "browsers"),
+        },
         "inference": {
             "server": server(ports.inference),
             "admin": server(ports.inference_admin),
@@ -44,11 +50,12 @@ def service_settings(run: Run, config: LoopConfig, ports: PortsConfig) -> dict[s
         "evaluator": {"server": server(ports.evaluator)},
         "rollout": {
             "server": server(ports.rollout),
-            "env": f"{HOST}:{ports.env}",
-            "inference": f"{HOST}:{ports.inference}",
-            "evaluator": f"{HOST}:{ports.evaluator}",
+            "env": {"target": f"{HOST}:{ports.env}"},
+            "inference": {"target": f"{HOST}:{ports.inference}"},
+            "evaluator": {"target": f"{HOST}:{ports.evaluator}"},
             "queue": queue,
             "payloads": payloads,
+            "concurrency": config.eval.concurrency,
         },
         "trainer": {"server": server(ports.trainer), "queue": queue},
     }

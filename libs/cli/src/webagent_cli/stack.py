@@ -12,11 +12,11 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -117,7 +117,7 @@ class Stack:
         self.addresses = Addresses(ports)
         self.run = run
         self._config = config.stack
-        write_settings(run, service_settings(run, config, ports))
+        write_settings(run, service_settings(run, config, ports, queued="nats" in self.services))
         self._processes = Processes(_programs(run, config, ports, self.services), run.logs)
         self._starts: dict[str, set[int]] = {}
 
@@ -160,6 +160,20 @@ class Stack:
         while True:
             await asyncio.to_thread(self.check)
             await asyncio.sleep(WATCH_SECONDS)
+
+    async def watched(self, work: Coroutine[Any, Any, None], *others: Coroutine[Any, Any, None]) -> None:
+        """Runs `work` while the stack is watched and the others run; the first failure ends them all."""
+        main = asyncio.create_task(work)
+        tasks = [main, asyncio.create_task(self.watch()), *map(asyncio.create_task, others)]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def check(self) -> None:
         """Raises `RunError` if a service has ended for good or keeps dying."""

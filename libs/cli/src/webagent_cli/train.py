@@ -23,6 +23,7 @@ from webagent_cli.models import prepare_model
 from webagent_cli.offers import check_offers
 from webagent_cli.progress import Display, duration
 from webagent_cli.record import RunRecord
+from webagent_cli.report import write_report
 from webagent_cli.result import write_result
 from webagent_cli.runs import LATEST, Run, find_run, new_run
 from webagent_cli.stack import Stack, free_ports
@@ -47,23 +48,11 @@ def train(path: Path, *, runs: Path, name: str | None, resume: bool, dry_run: bo
     run.mark_latest()
     display.say(f"run {run.id}: {len(config.tasks.ids)} tasks, seed {config.seed}; logs in {run.logs}")
     with Stack(run, config, ports=free_ports()) as stack:
-        asyncio.run(_guarded(Training(run, config, stack, display)))
-
-
-async def _guarded(training: "Training") -> None:
-    """Runs the story while the stack is watched; whichever fails first ends both."""
-    story = asyncio.create_task(training.run_story())
-    guards = [asyncio.create_task(training.stack.watch()), asyncio.create_task(training.memory.watch())]
-    try:
-        await asyncio.wait([story, *guards], return_when=asyncio.FIRST_COMPLETED)
-        for task in (story, *guards):
-            if task.done():
-                task.result()
-    finally:
-        for task in (story, *guards):
-            task.cancel()
-        await asyncio.gather(story, *guards, return_exceptions=True)
-        training.save()
+        training = Training(run, config, stack, display)
+        try:
+            asyncio.run(stack.watched(training.run_story(), training.memory.watch()))
+        finally:
+            training.save()
 
 
 class Training:
@@ -99,6 +88,7 @@ class Training:
                 await self._evaluate(clients, "rl_greedy", version=self.record.versions["rl"], temperature=0.0)
             self.save()
             result = await write_result(clients, self.run, self.config, self.record)
+        await asyncio.to_thread(write_report, self.run)
         self.display.say(result.headline())
         self.display.say(f"{duration(time.monotonic() - begun)}; report: {self.run.report}")
 
