@@ -1,0 +1,70 @@
+"""Configuration of the env service. Every wait has its bound here."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+from webagent_runtime.config import Config, ServerConfig, TelemetryConfig
+
+
+def _default_state_directory() -> Path:
+    return Path(tempfile.gettempdir()) / f"webagent-env-{os.getuid()}"
+
+
+class BrowserConfig(Config):
+    """The Chromium that all sessions share."""
+
+    executable: Path | None = Field(
+        default=None, description="Chromium's program; unset: Debian's, else the one that Playwright downloaded"
+    )
+    launch_timeout_seconds: float = Field(default=30.0, gt=0, description="bound on starting the browser")
+    close_timeout_seconds: float = Field(
+        default=5.0, gt=0, description="bound on closing a context or the browser in order; then it is killed"
+    )
+
+
+class SessionsConfig(Config):
+    """Limits of sessions. Durations are defaults that a session's options may replace, up to `max_lifetime_seconds`."""
+
+    capacity: int = Field(default=16, ge=1, le=1024, description="sessions held at the same time")
+    lease_seconds: float = Field(default=120.0, gt=0, description="a session without calls is closed after this")
+    lifetime_seconds: float = Field(default=1800.0, gt=0, description="a session is closed after this in any case")
+    max_lifetime_seconds: float = Field(
+        default=86_400.0, gt=0, le=1_728_000, description="bound on what a session may ask for"
+    )
+    reset_timeout_seconds: float = Field(default=30.0, gt=0, description="bound on opening a session's task")
+    step_timeout_seconds: float = Field(default=30.0, gt=0, description="bound on one action, settling and reading")
+    settle_timeout_seconds: float = Field(default=3.0, gt=0, description="bound on waiting until a page is quiet")
+    probe_timeout_seconds: float = Field(default=15.0, gt=0, description="bound on one probe")
+    max_steps: int = Field(default=500, ge=1, description="then the episode is truncated; recorded answers need memory")
+    max_observation_bytes: int = Field(default=262_144, ge=1024, le=4_194_304, description="bound on a page's text")
+    dialogs: Literal["accept", "dismiss"] = Field(
+        default="accept", description="answer to alert, confirm and prompt; the next observation tells of them"
+    )
+
+    @model_validator(mode="after")
+    def _check_order(self) -> SessionsConfig:
+        if self.lease_seconds > self.lifetime_seconds:
+            raise ValueError("lease_seconds must not exceed lifetime_seconds")
+        if self.lifetime_seconds > self.max_lifetime_seconds:
+            raise ValueError("lifetime_seconds must not exceed max_lifetime_seconds")
+        if self.settle_timeout_seconds >= self.step_timeout_seconds:
+            raise ValueError("settle_timeout_seconds must be below step_timeout_seconds")
+        return self
+
+
+class EnvConfig(Config):
+    """The whole configuration; every key has a default."""
+
+    server: ServerConfig = ServerConfig(port=50051)
+    telemetry: TelemetryConfig = TelemetryConfig()
+    browser: BrowserConfig = BrowserConfig()
+    sessions: SessionsConfig = SessionsConfig()
+    state_directory: Path = Field(
+        default_factory=_default_state_directory,
+        description="profiles of running browsers; what a killed predecessor left there is removed at start",
+    )

@@ -1,0 +1,211 @@
+"""One session's browser context: its tabs, its dialogs, and the one way to act on it and to read it.
+
+Tabs that pages open are followed; when the active one closes, the one opened before it takes its place, and an empty
+one when none is left. Dialogs are answered at once, because a page stands still until they are; what they said is
+shown in the next observation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import structlog
+from playwright.async_api import BrowserContext, Error, Page
+from playwright.async_api import Dialog as PlaywrightDialog
+
+from webagent_env.actions import Action, Exit, Failed, Reason, SwitchTab
+from webagent_env.execution import perform
+from webagent_env.observation import Dialog, Kind, Observation, Timings, View
+from webagent_env.observation import Tab as TabInfo
+from webagent_env.page import PageGoneError, Tab
+
+log = structlog.get_logger()
+
+_POPUP_SECONDS = 2.0
+_MOST_DIALOGS = 5
+
+
+class SessionContext:
+    """The tabs of one session; `open` must come first. Not for use by two callers at once."""
+
+    def __init__(self, context: BrowserContext, *, accept_dialogs: bool) -> None:
+        self._context = context
+        self._accept_dialogs = accept_dialogs
+        self._tabs: list[Tab] = []
+        self._active: Tab | None = None
+        self._probing = 0
+        self._followed = 0
+        self._dialogs: list[Dialog] = []
+        self._attaching: set[asyncio.Task[None]] = set()
+        self._tabs_changed = asyncio.Event()
+        self.closing = asyncio.Event()
+
+    async def open(self) -> Tab:
+        """Opens the first tab."""
+        self._context.on("dialog", self._answer)
+        page = await self._context.new_page()
+        tab = await self._adopt(page)
+        self._context.on("page", self._page_opened)
+        return tab
+
+    async def perform(self, action: Action) -> Failed | None:
+        """Does the action on the active tab; an exit touches no page."""
+        if isinstance(action, Exit):
+            return None
+        self._followed = 0
+        tab = await self.active()
+        if isinstance(action, SwitchTab):
+            return await self._switch(action.tab)
+        return await perform(tab, action, self.closing)
+
+    async def finish(self, view: View, bound: float) -> tuple[Observation, bool | None, Timings]:
+        """Waits for quiet and reads the active tab; also says whether the page ended the task, if it knows."""
+        deadline = time.monotonic() + bound
+        while True:
+            tab = await self.active()
+            try:
+                seen = await tab.finish(max(0.0, deadline - time.monotonic()), view.script_options())
+                if tab.popups:
+                    await self._await_popups(tab)
+                if tab is self._active and not tab.gone():
+                    break
+            except PageGoneError:
+                if tab.crashed or not tab.page.is_closed():
+                    raise
+        started = time.monotonic()
+        observation = await self._complete(seen, view, tab)
+        timings = Timings(
+            settle=seen["settleMs"] / 1000,
+            observe=seen["observeMs"] / 1000 + time.monotonic() - started,
+            quiet=seen["quiet"],
+        )
+        return observation, seen["ended"], timings
+
+    async def active(self) -> Tab:
+        """The tab that the agent is on."""
+        if self._active is not None and not self._active.page.is_closed():
+            return self._active
+        self._tabs = [tab for tab in self._tabs if not tab.page.is_closed()]
+        if self._tabs:
+            self._active = self._tabs[-1]
+            return self._active
+        try:
+            return await self._adopt(await self._new_page())
+        except Error as error:
+            raise PageGoneError(error.message) from error
+
+    async def probe_page(self) -> Page:
+        """A page of its own in the same context, which is no tab of the agent; the caller closes it."""
+        return await self._new_page()
+
+    async def close(self) -> None:
+        """Closes the context with all its pages."""
+        self.closing.set()
+        for task in list(self._attaching):
+            task.cancel()
+        try:
+            await self._context.close()
+        except Error as error:
+            # Its browser is gone, and the context with it.
+            log.debug("context_already_gone", error=error.message)
+
+    async def _complete(self, seen: dict[str, object], view: View, tab: Tab) -> Observation:
+        tabs = [(each, each is tab) for each in self._tabs if not each.page.is_closed()]
+        infos = [
+            TabInfo(str(seen["url"]), str(seen["title"]), active=True)
+            if active
+            else TabInfo(each.page.url, await _title(each.page), active=False)
+            for each, active in tabs
+        ]
+        shot = b""
+        if Kind.SCREENSHOT in view.kinds:
+            try:
+                shot = await tab.page.screenshot(type="png")
+            except Error as error:
+                raise PageGoneError(error.message) from error
+        dialogs, self._dialogs = self._dialogs, []
+        text = str(seen["text"])
+        if Kind.SIMPLIFIED_HTML in view.kinds:
+            text = "".join(f"{dialog.as_html()}\n" for dialog in dialogs) + text
+        return Observation(
+            text=text,
+            truncated=bool(seen["truncated"]),
+            labels=int(str(seen["labels"])),
+            url=str(seen["url"]),
+            title=str(seen["title"]),
+            tabs=tuple(infos),
+            screenshot=shot,
+        )
+
+    async def _switch(self, number: int) -> Failed | None:
+        tabs = [tab for tab in self._tabs if not tab.page.is_closed()]
+        if number >= len(tabs):
+            return Failed(Reason.NOWHERE_TO_GO, f"there is no tab {number}; there are {len(tabs)}, counted from 0")
+        self._active = tabs[number]
+        await self._active.page.bring_to_front()
+        await self._active.begin(None)
+        return None
+
+    async def _new_page(self) -> Page:
+        # The "page" event comes within new_page, and this one is not to be followed.
+        self._probing += 1
+        try:
+            return await self._context.new_page()
+        finally:
+            self._probing -= 1
+
+    async def _adopt(self, page: Page) -> Tab:
+        tab = await Tab.attach(page)
+        self._tabs.append(tab)
+        self._active = tab
+        return tab
+
+    def _page_opened(self, page: Page) -> None:
+        if self._probing:
+            return
+        task = asyncio.create_task(self._follow(page))
+        self._attaching.add(task)
+        task.add_done_callback(self._attaching.discard)
+
+    async def _follow(self, page: Page) -> None:
+        try:
+            await self._adopt(page)
+        except PageGoneError:
+            log.debug("popup_closed_itself", url=page.url)
+        self._followed += 1
+        self._tabs_changed.set()
+
+    async def _await_popups(self, tab: Tab) -> None:
+        """The page opened windows: their tabs are about to come."""
+        try:
+            async with asyncio.timeout(_POPUP_SECONDS):
+                while self._followed < tab.popups:
+                    self._tabs_changed.clear()
+                    await self._tabs_changed.wait()
+        except TimeoutError:
+            log.warning("popup_did_not_come", expected=tab.popups, came=self._followed)
+        tab.popups = 0
+
+    async def _answer(self, dialog: PlaywrightDialog) -> None:
+        ours = any(tab.page is dialog.page for tab in self._tabs)
+        try:
+            # Leaving a page is what the agent asked for.
+            if self._accept_dialogs or dialog.type == "beforeunload":
+                await dialog.accept(dialog.default_value if dialog.type == "prompt" else None)
+                answer = "accepted"
+            else:
+                await dialog.dismiss()
+                answer = "dismissed"
+        except Error:
+            # The page went away together with its dialog.
+            return
+        if ours and dialog.type != "beforeunload" and len(self._dialogs) < _MOST_DIALOGS:
+            self._dialogs.append(Dialog(dialog.type, dialog.message, answer))
+
+
+async def _title(page: Page) -> str:
+    try:
+        return await page.title()
+    except Error:
+        return ""

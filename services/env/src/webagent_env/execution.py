@@ -1,0 +1,182 @@
+"""Performs one action on a tab, by the input a person would give: real mouse and keyboard events.
+
+Returns None when it was done, or what the page did not let happen. It waits for nothing afterwards; see `Tab.finish`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+from playwright.async_api import Error
+
+from webagent_env.actions import (
+    Action,
+    Click,
+    Failed,
+    GoBackward,
+    GoForward,
+    Hover,
+    PressEnter,
+    Reason,
+    RightClick,
+    ScrollDown,
+    ScrollUp,
+    Search,
+    SelectDropdownOption,
+    Type,
+    Wait,
+)
+from webagent_env.page import DocumentReplacedError, PageGoneError, Tab
+
+WAIT_SECONDS = 1.0
+# A longer text is put in at once up to here from its end; the rest is typed key by key, which pages listen for.
+_TYPED_TAIL = 100
+_SCROLL_SHARE = 2 / 3
+_DATE = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
+_TIME = re.compile(r"(\d{1,2}):(\d{2})\s*([AaPp])\.?[Mm]\.?")
+
+
+async def perform(tab: Tab, action: Action, closing: asyncio.Event) -> Failed | None:
+    """Does the action. `closing` cuts a wait short when the session ends."""
+    try:
+        return await _perform(tab, action, closing)
+    except DocumentReplacedError:
+        return Failed(Reason.NOT_INTERACTABLE, "the page was replaced while the action went on")
+    except Error as error:
+        # What input cannot be given to a page that lives is the page's doing; a dead one is the environment's.
+        if tab.gone() or "closed" in error.message.lower():
+            raise PageGoneError(error.message) from error
+        return Failed(Reason.NOT_INTERACTABLE, error.message.splitlines()[0])
+
+
+async def _perform(tab: Tab, action: Action, closing: asyncio.Event) -> Failed | None:
+    match action:
+        case Click(element):
+            return await _click(tab, element, "left")
+        case RightClick(element):
+            return await _click(tab, element, "right")
+        case Hover(element):
+            return await _hover(tab, element)
+        case Type(element, text):
+            return await _type(tab, element, text)
+        case Search(element, text):
+            failed = await _type(tab, element, text)
+            return failed or await _press_enter(tab, begun=True)
+        case SelectDropdownOption(element, option):
+            return await _pick(tab, element, option)
+        case ScrollUp():
+            return await _scroll(tab, -1)
+        case ScrollDown():
+            return await _scroll(tab, 1)
+        case PressEnter():
+            return await _press_enter(tab)
+        case GoBackward():
+            return await _go(tab, -1)
+        case GoForward():
+            return await _go(tab, 1)
+        case Wait():
+            return await _wait(tab, closing)
+        case _:
+            raise AssertionError(f"{action} is not done on a tab")
+
+
+def _refused(element: str, why: str) -> Failed:
+    return Failed(Reason.NOT_INTERACTABLE, f"element {element}: {why}")
+
+
+async def _click(tab: Tab, element: str, button: Any) -> Failed | None:
+    point = await tab.begin(int(element))
+    if "failed" in point:
+        return _refused(element, point["failed"])
+    await tab.page.mouse.click(point["x"], point["y"], button=button)
+    return None
+
+
+async def _hover(tab: Tab, element: str) -> Failed | None:
+    point = await tab.begin(int(element))
+    if "failed" in point:
+        return _refused(element, point["failed"])
+    await tab.page.mouse.move(point["x"], point["y"])
+    return None
+
+
+async def _type(tab: Tab, element: str, text: str) -> Failed | None:
+    label = int(element)
+    point = await tab.begin(label, typing=True)
+    if "failed" in point:
+        return _refused(element, point["failed"])
+    if point["whole"] is not None:
+        done = await tab.call("setWhole", label, _field_value(point["whole"], text))
+        return _refused(element, done["failed"]) if "failed" in done else None
+    await tab.page.mouse.click(point["x"], point["y"])
+    selected = await tab.call("selectAll", label)
+    if "failed" in selected:
+        return _refused(element, selected["failed"])
+    keyboard = tab.page.keyboard
+    if not selected["empty"]:
+        await keyboard.press("Delete")
+    if len(text) > _TYPED_TAIL:
+        await keyboard.insert_text(text[:-_TYPED_TAIL])
+    if text:
+        await keyboard.type(text[-_TYPED_TAIL:])
+    return None
+
+
+def _field_value(kind: str, text: str) -> str:
+    """The form in which a date or time field takes its value, from the one people write."""
+    text = text.strip()
+    if kind == "date" and (date := _DATE.fullmatch(text)):
+        month, day, year = date.groups()
+        return f"{year}-{int(month):02}-{int(day):02}"
+    if kind == "time" and (time := _TIME.fullmatch(text)):
+        hour, minute, half = time.groups()
+        return f"{int(hour) % 12 + (12 if half in 'Pp' else 0):02}:{minute}"
+    if kind == "time" and re.fullmatch(r"\d:\d{2}", text):
+        return f"0{text}"
+    return text
+
+
+async def _pick(tab: Tab, element: str, option: str) -> Failed | None:
+    label = int(element)
+    point = await tab.begin(label)
+    if "failed" in point:
+        return _refused(element, point["failed"])
+    done = await tab.call("pick", label, option)
+    if "failed" in done:
+        return _refused(element, done["failed"])
+    if "missing" in done:
+        return Failed(Reason.NO_SUCH_OPTION, f"element {element} has no option {option[:200]!r}")
+    return None
+
+
+async def _scroll(tab: Tab, direction: int) -> Failed | None:
+    middle = await tab.begin(None)
+    await tab.page.mouse.move(middle["x"], middle["y"])
+    await tab.page.mouse.wheel(0, direction * round(middle["height"] * _SCROLL_SHARE))
+    return None
+
+
+async def _press_enter(tab: Tab, *, begun: bool = False) -> Failed | None:
+    if not begun:
+        await tab.begin(None)
+    await tab.page.keyboard.press("Enter")
+    return None
+
+
+async def _go(tab: Tab, step: int) -> Failed | None:
+    await tab.begin(None)
+    if await tab.history(step):
+        return None
+    return Failed(Reason.NOWHERE_TO_GO, "there is no page " + ("before" if step < 0 else "after") + " this one")
+
+
+async def _wait(tab: Tab, closing: asyncio.Event) -> Failed | None:
+    await tab.begin(None)
+    try:
+        async with asyncio.timeout(WAIT_SECONDS):
+            await closing.wait()
+    except TimeoutError:
+        return None
+    return None

@@ -1,0 +1,315 @@
+// Runs in a world of its own beside the page: reads the page as simplified HTML and finds what an action points at.
+//
+// The page's scripts see none of this; the DOM is all that is shared. Elements are remembered by label in `labelled`,
+// never by an attribute written into the page, and a label means the newest observation's element.
+(channel) => {
+  const ATTRIBUTES = ["title", "value", "type", "placeholder", "data-value", "data-text", "data-testid", "data-label"];
+  const CLICKABLE_TAGS = new Set(["INPUT", "TEXTAREA", "SELECT", "BUTTON", "A", "IFRAME", "VIDEO", "OBJECT", "EMBED", "DETAILS"]);
+  const CLICKABLE_ROLES = new Set(["button", "tab", "link", "checkbox", "menuitem", "menuitemcheckbox", "menuitemradio", "radio"]);
+  const SKIPPED_TAGS = new Set(["SCRIPT", "STYLE", "NOSCRIPT", "TEMPLATE", "HEAD", "LINK", "META"]);
+  const LONGEST_TEXT = 500;
+  const DEEPEST = 600;
+  const MOST_RECTS = 8;
+  const MOST_OPTIONS = 500;
+
+  let labelled = [];
+
+  // ---- what the page's own world knows -------------------------------------------------------------------------------
+  const signal = (name, detail) =>
+    !document.dispatchEvent(new CustomEvent(`${channel}-${name}`, { detail, cancelable: true }));
+  const settle = (bound) => new Promise((resolve) => {
+    const heard = (event) => {
+      document.removeEventListener(`${channel}-settled`, heard);
+      resolve(JSON.parse(event.detail));
+    };
+    document.addEventListener(`${channel}-settled`, heard);
+    if (signal("quiet", bound)) return;
+    // document.open() took the listeners away: two frames are all that is known.
+    document.removeEventListener(`${channel}-settled`, heard);
+    requestAnimationFrame(() => requestAnimationFrame(() => resolve({ quiet: document.readyState === "complete", ended: null })));
+  });
+  const listeners = () => {
+    const found = new Set();
+    const hear = (event) => found.add(event.composedPath()[0]);
+    window.addEventListener(`${channel}-clickable`, hear, true);
+    signal("mark");
+    window.removeEventListener(`${channel}-clickable`, hear, true);
+    return found;
+  };
+
+  // ---- geometry ------------------------------------------------------------------------------------------------------
+  const inView = (r) => r.width > 0 && r.height > 0 && r.right > 0 && r.bottom > 0 && r.left < innerWidth && r.top < innerHeight;
+  // The centre of the first part of the element that is in view and on top, or null.
+  const pointOf = (element) => {
+    const root = element.getRootNode();
+    const rects = element.getClientRects();
+    for (let i = 0; i < rects.length && i < MOST_RECTS; i += 1) {
+      const left = Math.max(rects[i].left, 0);
+      const top = Math.max(rects[i].top, 0);
+      const right = Math.min(rects[i].right, innerWidth);
+      const bottom = Math.min(rects[i].bottom, innerHeight);
+      if (right - left < 1 || bottom - top < 1) continue;
+      const x = (left + right) / 2;
+      const y = (top + bottom) / 2;
+      const hit = root.elementFromPoint(x, y);
+      if (hit !== null && (hit === element || element.contains(hit))) return { x, y };
+    }
+    return null;
+  };
+
+  // ---- simplified HTML -----------------------------------------------------------------------------------------------
+  const clean = (text) => text.slice(0, 4 * LONGEST_TEXT).replace(/[\s\u0000-\u001f\u007f]+/g, " ");
+  const cut = (text) => (text.length > LONGEST_TEXT ? text.slice(0, LONGEST_TEXT).replace(/[\ud800-\udbff]$/, "") : text);
+  const escape = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+  const quote = (text) => escape(text).replace(/"/g, "&quot;");
+  const childrenOf = (element) => {
+    if (element.shadowRoot) return element.shadowRoot.childNodes;
+    if (element.tagName === "SLOT") {
+      const assigned = element.assignedNodes();
+      return assigned.length ? assigned : element.childNodes;
+    }
+    return element.childNodes;
+  };
+
+  class Reader {
+    constructor(options) {
+      this.limit = options.maxBytes;
+      this.omitted = new Set(options.omitAttributes);
+      this.hidden = new Set(options.hidden.flatMap((selector) => [...document.querySelectorAll(selector)]));
+      this.listening = listeners();
+      this.labelled = [];
+      this.length = 0;
+    }
+
+    read() {
+      let text = document.body ? this.visit(document.body, false, 0).html.trim() : "";
+      const bytes = new TextEncoder().encode(text);
+      if (bytes.length <= this.limit) return { text, truncated: false };
+      const marker = "\n(page cut here: it is longer than an observation may be)";
+      const room = this.limit - marker.length;
+      text = new TextDecoder().decode(bytes.subarray(0, room)).replace(/\ufffd+$/, "");
+      const open = text.lastIndexOf("<");
+      if (open > text.lastIndexOf(">")) text = text.slice(0, open);
+      else text = text.replace(/&[a-z]*$/, "");
+      return { text: text + marker, truncated: true };
+    }
+
+    // Returns the element's HTML, or its children's if it is elided, and whether something in it is labelled.
+    visit(element, pointerAbove, depth) {
+      const nothing = { html: "", clickable: false };
+      const tag = element.tagName;
+      if (this.length > this.limit || depth > DEEPEST || SKIPPED_TAGS.has(tag) || this.hidden.has(element)) return nothing;
+      if (tag === "INPUT" && element.type === "hidden") return nothing;
+      const rect = element.getBoundingClientRect();
+      const near = inView(rect);
+      let visible = false;
+      let pointer = false;
+      if (near || rect.width === 0 || rect.height === 0) {
+        const style = getComputedStyle(element);
+        if (style.display === "none") return nothing;
+        pointer = style.cursor === "pointer";
+        visible = near && style.visibility === "visible" && element.getAttribute("aria-hidden") !== "true";
+      }
+      const inner = this.inner(element, visible, pointer, depth);
+      const label = visible && !inner.clickable && this.isClickable(element, pointer && !pointerAbove) && pointOf(element)
+        ? this.labelled.push(element) - 1
+        : null;
+      const attributes = visible ? this.attributes(element, inner.own) : [];
+      const kept = visible && (label !== null || inner.clickableChildren > 1 || inner.own || attributes.length > 0);
+      const clickable = inner.clickable || label !== null;
+      if (!kept) return { html: inner.html, clickable };
+      if (!this.omitted.has("data-bbox")) attributes.push(this.bbox(element));
+      const name = tag.toLowerCase();
+      const head = [name, ...(label === null ? [] : [`id="${label}"`]), ...attributes].join(" ");
+      const body = inner.html.trim();
+      const html = body ? `<${head}>${body}</${name}>` : `<${head}/>`;
+      this.length += head.length + name.length + 5;
+      return { html, clickable };
+    }
+
+    // The element's content: own text in place, children in between.
+    inner(element, visible, pointer, depth) {
+      const result = { html: "", own: "", clickable: false, clickableChildren: 0 };
+      if (element.tagName === "SELECT") {
+        if (visible) result.html = this.options(element);
+        return result;
+      }
+      if (element.tagName === "TEXTAREA") return result;
+      for (const child of childrenOf(element)) {
+        if (child.nodeType === Node.TEXT_NODE) {
+          if (!visible) continue;
+          const text = cut(clean(child.data));
+          if (text === "" || text === " ") continue;
+          result.own += text;
+          result.html += escape(text);
+          this.length += text.length;
+        } else if (child.nodeType === Node.ELEMENT_NODE) {
+          const part = this.visit(child, pointer, depth + 1);
+          result.html += part.html;
+          if (part.clickable) result.clickableChildren += 1;
+        }
+      }
+      result.clickable = result.clickableChildren > 0;
+      result.own = result.own.trim();
+      return result;
+    }
+
+    options(select) {
+      let html = "";
+      for (const option of [...select.options].slice(0, MOST_OPTIONS)) {
+        const text = cut(clean(option.text).trim());
+        const value = option.getAttribute("value");
+        const parts = ["option"];
+        if (value && value !== text && !this.omitted.has("value")) parts.push(`value="${quote(cut(clean(value)))}"`);
+        if (option.selected && !this.omitted.has("data-status")) parts.push('data-status="selected"');
+        html += `<${parts.join(" ")}>${escape(text)}</option>`;
+      }
+      this.length += html.length;
+      return html;
+    }
+
+    // A value is written once: not again under another name, and not where the element's text says it already.
+    attributes(element, own) {
+      const tag = element.tagName;
+      const live = {};
+      if (tag === "INPUT" && (element.type === "checkbox" || element.type === "radio"))
+        live["data-status"] = element.checked ? "checked" : "not-checked";
+      else if (tag === "INPUT" || tag === "TEXTAREA") live["data-value"] = element.value;
+      const said = new Set(["", own]);
+      const written = [];
+      for (const name of [...ATTRIBUTES, "data-status"]) {
+        if (this.omitted.has(name)) continue;
+        if (name === "value" && tag === "INPUT" && live["data-value"] !== undefined) continue;
+        const raw = live[name] ?? element.getAttribute(name);
+        if (raw === null || raw === undefined) continue;
+        const value = cut(clean(String(raw)).trim());
+        if (said.has(value)) continue;
+        said.add(value);
+        written.push(`${name}="${quote(value)}"`);
+      }
+      return written;
+    }
+
+    bbox(element) {
+      const r = element.getClientRects()[0] ?? element.getBoundingClientRect();
+      return `data-bbox="${[r.left, r.top, r.width, r.height].map(Math.round).join(",")}"`;
+    }
+
+    isClickable(element, startsPointer) {
+      const tag = element.tagName;
+      if (tag === "BODY" || tag === "HTML" || element.disabled === true) return false;
+      return startsPointer
+        || CLICKABLE_TAGS.has(tag)
+        || this.listening.has(element)
+        || element.hasAttribute("onclick")
+        || (tag === "IMG" && element.hasAttribute("usemap"))
+        || CLICKABLE_ROLES.has((element.getAttribute("role") ?? "").toLowerCase())
+        || (element.isContentEditable && !element.parentElement?.isContentEditable)
+        || (element.getAttribute("jsaction") ?? "").includes("click")
+        || (tag === "LABEL" && element.control !== null && !element.control.disabled)
+        || (typeof element.className === "string" && element.className.toLowerCase().includes("button"))
+        || (element.hasAttribute("tabindex") && element.tabIndex >= 0);
+    }
+  }
+
+  // ---- what actions point at -----------------------------------------------------------------------------------------
+  const UNTYPABLE = new Set(["button", "checkbox", "color", "file", "hidden", "image", "radio", "range", "reset", "submit"]);
+  const SET_WHOLE = new Set(["date", "datetime-local", "month", "time", "week"]);
+  const failed = (message) => ({ failed: message });
+  const describe = (element) => (element === null ? "nothing" : `<${element.tagName.toLowerCase()}>`);
+  const fire = (element, ...types) => {
+    for (const type of types) element.dispatchEvent(new Event(type, { bubbles: true, composed: true }));
+  };
+  const isEditable = (element) => element.isContentEditable || element.tagName === "TEXTAREA"
+    || (element.tagName === "INPUT" && !UNTYPABLE.has(element.type));
+
+  const api = {
+    // An action begins. With a label: where to point at its element, or why that cannot be.
+    begin(label, typing) {
+      signal("begin");
+      if (label === null) return { x: innerWidth / 2, y: innerHeight / 2, height: innerHeight };
+      const element = labelled[label];
+      if (element === undefined || !element.isConnected) return failed("it is gone from the page");
+      if (element.matches(":disabled")) return failed("it is disabled");
+      if (typing && !isEditable(element)) return failed(`text cannot be typed into ${describe(element)}`);
+      if (typing && element.readOnly === true) return failed("it is read-only");
+      let point = pointOf(element);
+      if (point === null) {
+        element.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
+        point = pointOf(element);
+      }
+      if (point !== null) return { ...point, whole: element.tagName === "INPUT" && SET_WHOLE.has(element.type) ? element.type : null };
+      const r = element.getBoundingClientRect();
+      if (!inView(r)) return failed("it is not visible");
+      return failed(`it is covered by ${describe(document.elementFromPoint(r.left + r.width / 2, r.top + r.height / 2))}`);
+    },
+
+    // Selects all text of the element that has just been clicked, which must have the focus by now.
+    selectAll(label) {
+      const element = labelled[label];
+      if (element === undefined || !element.isConnected) return failed("it is gone from the page");
+      const focused = element.getRootNode().activeElement;
+      if (focused !== element && !element.contains(focused)) return failed("it does not take the focus");
+      if (element.isContentEditable) {
+        getSelection().selectAllChildren(element);
+        return { empty: element.textContent === "" };
+      }
+      element.select();
+      return { empty: element.value === "" };
+    },
+
+    // Sets a date or time, whose fields take no plain typing.
+    setWhole(label, value) {
+      const element = labelled[label];
+      if (element === undefined || !element.isConnected) return failed("it is gone from the page");
+      element.focus();
+      element.value = value;
+      fire(element, "input", "change");
+      return value !== "" && element.value === "" ? failed(`"${value}" is no ${element.type}`) : {};
+    },
+
+    // Picks an option by its text: equal first, else the first that contains it, letter case ignored.
+    pick(label, wanted) {
+      const element = labelled[label];
+      if (element === undefined || !element.isConnected) return failed("it is gone from the page");
+      if (element.tagName !== "SELECT") return failed(`${describe(element)} has no options; click it instead`);
+      if (element.matches(":disabled")) return failed("it is disabled");
+      const plain = (text) => text.replace(/\s+/g, " ").trim().toLowerCase();
+      const options = [...element.options].filter((option) => !option.disabled && !option.parentElement.disabled);
+      const option = options.find((o) => plain(o.text) === plain(wanted)) ?? options.find((o) => plain(o.text).includes(plain(wanted)));
+      if (option === undefined) return { missing: true };
+      element.focus();
+      if (element.multiple ? !option.selected : element.selectedIndex !== option.index) {
+        if (!element.multiple) element.selectedIndex = option.index;
+        option.selected = true;
+        fire(element, "input", "change");
+      }
+      return {};
+    },
+
+    // For probes: what the page shows, read where its scripts cannot change the answer.
+    texts(selector) {
+      return [...document.querySelectorAll(selector)].map((element) => element.textContent);
+    },
+    html() {
+      return document.documentElement.outerHTML;
+    },
+
+    observe(options) {
+      const reader = new Reader(options);
+      const { text, truncated } = options.text ? reader.read() : { text: "", truncated: false };
+      labelled = reader.labelled;
+      return { text, truncated, labels: labelled.length, url: location.href, title: document.title };
+    },
+
+    // Waits until the page is quiet and reads it.
+    async finish(bound, options) {
+      const started = performance.now();
+      const state = await settle(bound);
+      const settled = performance.now();
+      const page = options === null ? {} : api.observe(options);
+      return { ...state, ...page, settleMs: settled - started, observeMs: performance.now() - settled };
+    },
+  };
+  globalThis.webagent = api;
+}

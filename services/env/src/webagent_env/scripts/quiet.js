@@ -1,0 +1,179 @@
+// Runs in the page's own world from document start: knows when the page is quiet, and which elements listen for clicks.
+//
+// It answers events on `document` whose name nobody in the page knows:
+//   <channel>-begin    an action begins: from now on timers belong to it
+//   <channel>-quiet    detail = bound in ms; answered by <channel>-settled, detail = JSON {quiet, ended}
+//   <channel>-mark     answered by one <channel>-clickable on each element that has a listener for clicks
+//
+// Quiet: no one-shot timer of at most 1 s begun by the action is pending, the document is complete, and the DOM has not
+// changed for two animation frames except by timers that repeat. A chain that re-arms itself and began before the
+// action repeats; so does an interval, unless the action began it at the rate of frames less than a second ago: that
+// is an animation on its way to the state the action asked for.
+({ channel, ended }) => {
+  const native = {
+    setTimeout: window.setTimeout.bind(window),
+    clearTimeout: window.clearTimeout.bind(window),
+    setInterval: window.setInterval.bind(window),
+    clearInterval: window.clearInterval.bind(window),
+    requestAnimationFrame: window.requestAnimationFrame.bind(window),
+    addEventListener: EventTarget.prototype.addEventListener,
+    now: performance.now.bind(performance),
+    CustomEvent: window.CustomEvent,
+    Event: window.Event,
+    WeakRef: window.WeakRef,
+    dispatch: Function.prototype.call.bind(EventTarget.prototype.dispatchEvent),
+    stringify: JSON.stringify,
+  };
+  const ONE_SHOT = 1000;
+  const ANIMATION_PERIOD = 20;
+  const ANIMATION_TIME = 1000;
+  const FRAME_FALLBACK = 100;
+
+  let epoch = 1; // counts actions; a document's own start is an action too
+  let begun = native.now();
+  let running = null; // epoch of the timer whose callback runs now
+  let rearmed = false; // whether that callback set another timer
+  let still = 0; // frames since the DOM last changed
+  const pending = new Set(); // one-shot timers of this epoch
+
+  const changed = () => { still = 0; };
+  const observer = new MutationObserver(changed);
+  const watch = () => observer.observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
+  const flush = () => { if (observer.takeRecords().length) changed(); };
+  const owner = () => (running === null ? epoch : running);
+
+  // Runs a timer's callback; `repeats` says, once it ran, whether its changes to the DOM are to be ignored.
+  const run = (mine, repeats, callback, self, args) => {
+    const before = [running, rearmed];
+    flush();
+    running = mine;
+    rearmed = false;
+    try {
+      return Reflect.apply(callback, self, args);
+    } finally {
+      if (repeats(rearmed)) observer.takeRecords();
+      else flush();
+      [running, rearmed] = before;
+    }
+  };
+  const isAnimation = (mine) => mine === epoch && native.now() - begun < ANIMATION_TIME;
+
+  window.setTimeout = function setTimeout(callback, delay = 0, ...args) {
+    if (typeof callback !== "function") return native.setTimeout(callback, delay, ...args);
+    const mine = owner();
+    rearmed = true;
+    const id = native.setTimeout(function () {
+      try {
+        run(mine, (again) => again && mine !== epoch, callback, this, args);
+      } finally {
+        pending.delete(id);
+      }
+    }, delay);
+    if (mine === epoch && !(delay > ONE_SHOT)) pending.add(id);
+    return id;
+  };
+  window.clearTimeout = function clearTimeout(id) {
+    pending.delete(id);
+    native.clearTimeout(id);
+  };
+  window.clearInterval = function clearInterval(id) {
+    pending.delete(id);
+    native.clearInterval(id);
+  };
+  window.setInterval = function setInterval(callback, delay = 0, ...args) {
+    if (typeof callback !== "function") return native.setInterval(callback, delay, ...args);
+    const mine = owner();
+    return native.setInterval(function () {
+      run(mine, () => !(delay <= ANIMATION_PERIOD && isAnimation(mine)), callback, this, args);
+    }, delay);
+  };
+  window.requestAnimationFrame = function requestAnimationFrame(callback) {
+    const mine = owner();
+    rearmed = true;
+    return native.requestAnimationFrame(function (time) {
+      run(mine, (again) => again && !isAnimation(mine), callback, this, [time]);
+    });
+  };
+
+  // A hidden page draws no frames, so each one has a stand-in.
+  const frame = (callback) => {
+    let done = false;
+    const once = () => {
+      if (done) return;
+      done = true;
+      native.clearTimeout(timer);
+      callback();
+    };
+    const timer = native.setTimeout(once, FRAME_FALLBACK);
+    native.requestAnimationFrame(once);
+  };
+  const hasEnded = () => {
+    try {
+      return Boolean(ended());
+    } catch {
+      return false;
+    }
+  };
+  const settle = (bound) => {
+    const deadline = native.now() + bound;
+    const reply = (quiet) =>
+      native.dispatch(document, new native.CustomEvent(channel + "-settled", { detail: native.stringify({ quiet, ended: hasEnded() }) }));
+    const look = () => {
+      flush();
+      if (still >= 2 && pending.size === 0 && document.readyState === "complete") reply(true);
+      else if (native.now() >= deadline) reply(false);
+      else {
+        still += 1;
+        frame(look);
+      }
+    };
+    frame(() => { still += 1; look(); });
+  };
+
+  const CLICKS = new Set(["click", "mousedown", "mouseup", "pointerdown", "pointerup", "dblclick"]);
+  const MOST_LISTENERS = 5000;
+  const listening = new Set();
+  const known = new WeakSet();
+  const remember = (target) => {
+    if (!(target instanceof Element) || known.has(target) || listening.size >= MOST_LISTENERS) return;
+    if (target === document.documentElement || target === document.body) return;
+    known.add(target);
+    listening.add(new native.WeakRef(target));
+  };
+  EventTarget.prototype.addEventListener = function addEventListener(type, ...rest) {
+    if (CLICKS.has(type) && rest[0]) remember(this);
+    return native.addEventListener.call(this, type, ...rest);
+  };
+  for (const prototype of [HTMLElement.prototype, SVGElement.prototype]) {
+    const onclick = Object.getOwnPropertyDescriptor(prototype, "onclick");
+    Object.defineProperty(prototype, "onclick", {
+      ...onclick,
+      set(handler) {
+        if (handler) remember(this);
+        onclick.set.call(this, handler);
+      },
+    });
+  }
+
+  const listen = (name, handler) => native.addEventListener.call(document, `${channel}-${name}`, (event) => {
+    event.preventDefault();
+    handler(event.detail);
+  });
+  listen("begin", () => {
+    flush();
+    epoch += 1;
+    begun = native.now();
+    pending.clear();
+    still = 0;
+  });
+  listen("quiet", settle);
+  listen("mark", () => {
+    for (const reference of listening) {
+      const element = reference.deref();
+      if (element === undefined) listening.delete(reference);
+      else if (element.isConnected) native.dispatch(element, new native.Event(channel + "-clickable", { composed: true }));
+    }
+  });
+  native.addEventListener.call(document, "scroll", changed, { capture: true, passive: true });
+  watch();
+}
