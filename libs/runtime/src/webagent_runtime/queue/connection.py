@@ -7,6 +7,7 @@
 import asyncio
 import contextlib
 import ssl
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc
@@ -42,6 +43,8 @@ class Connection:
     def __init__(self, config: QueueConfig) -> None:
         self.config = config
         self._connected = asyncio.Event()
+        self._disconnected = asyncio.Event()
+        self._closing = False
         self._last_error = "no answer"
         self.nats: Any = nats.NATS()
         self.js: Any = None
@@ -80,11 +83,12 @@ class Connection:
             closed_cb=self._on_close,
             **options,
         )
-        self._connected.set()
+        self._on_connect()
         self.js = self.nats.jetstream(timeout=config.request_timeout)
 
     async def close(self) -> None:
         """Sends what is buffered and disconnects."""
+        self._closing = True
         with contextlib.suppress(nats.errors.Error, TimeoutError):
             await self.nats.flush(timeout=round(self.config.request_timeout) or 1)
         await self.nats.close()
@@ -115,20 +119,35 @@ class Connection:
             raise ServiceError(grpc.StatusCode.INTERNAL, "QUEUE_REFUSED", f"publish on {subject}: {error}") from error
         return True
 
-    async def retry(self, what: str, attempt: Any, *arguments: Any) -> Any:
+    async def retry(self, what: str, attempt: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
         """Calls `attempt` until it succeeds, backing off, within `publish_timeout`."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self.config.publish_timeout
         pause, longest = _BACKOFF_SECONDS
         while True:
             try:
-                return await attempt(*arguments)
+                if await self.wait_connected(end - loop.time()):
+                    return await self._unless_disconnected(attempt, *arguments)
+                raise nats.errors.ConnectionReconnectingError
             except TRANSIENT as error:
                 if loop.time() + pause > end:
                     raise _exhausted(what, self.config.publish_timeout, error) from error
                 log.debug("queue_retry", what=what, error=str(error), pause_seconds=pause)
             await asyncio.sleep(pause)
             pause = min(pause * 2, longest)
+
+    async def _unless_disconnected(self, attempt: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+        """Gives an attempt up as soon as the connection is lost: its answer would never come."""
+        attempting = asyncio.ensure_future(attempt(*arguments))
+        losing = asyncio.create_task(self._disconnected.wait())
+        try:
+            await asyncio.wait({attempting, losing}, return_when=asyncio.FIRST_COMPLETED)
+            if not attempting.done():
+                raise nats.errors.ConnectionReconnectingError
+            return attempting.result()
+        finally:
+            attempting.cancel()
+            losing.cancel()
 
     async def _publish_once(self, subject: str, payload: bytes, headers: dict[str, str]) -> None:
         await self.js.publish(subject, payload, headers=dict(headers))
@@ -137,12 +156,18 @@ class Connection:
         self._last_error = str(error) or type(error).__name__
         log.info("queue_error", error=self._last_error)
 
+    def _on_connect(self) -> None:
+        self._disconnected.clear()
+        self._connected.set()
+
     async def _on_disconnect(self) -> None:
         self._connected.clear()
-        log.warning("queue_disconnected", url=self.config.url)
+        self._disconnected.set()
+        if not self._closing:
+            log.warning("queue_disconnected", url=self.config.url)
 
     async def _on_reconnect(self) -> None:
-        self._connected.set()
+        self._on_connect()
         log.info("queue_reconnected", url=self.config.url)
 
     async def _on_close(self) -> None:

@@ -47,8 +47,8 @@ class Pull:
                 message = await self._subscription.next_msg(timeout=wait)
             except nats.errors.TimeoutError:
                 continue
-            status = (message.headers or {}).get("Status")
-            if status is None:
+            status = (message.headers or {}).get("Status", "").partition(" ")[0]
+            if not status:
                 self._expires = 0.0
                 return message
             if message.subject != self._reply():
