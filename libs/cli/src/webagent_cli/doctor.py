@@ -144,7 +144,9 @@ def examine(config: LoopConfig) -> list[Finding]:
         _module("playwright", "make setup", Health.MISSING),
         _module("miniwob", "make setup", Health.MISSING),
         _module("torch", "make setup", Health.MISSING),
-        _module("vllm", no_vllm, Health.MISSING),
+        _module(
+            "vllm", no_vllm, Health.MISSING if config.stack.inference.get("backend") != "transformers" else Health.NOTE
+        ),
         _module("deepspeed", "make setup", Health.MISSING),
         _ports,
     ]

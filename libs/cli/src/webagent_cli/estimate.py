@@ -50,16 +50,16 @@ def _trainer(shape: ModelShape, config: LoopConfig) -> Need:
 
 
 def _inference(shape: ModelShape, config: LoopConfig) -> Need:
-    inference = config.stack.inference
-    parallel = _number(inference, "tensor_parallel", 1)
-    length = _number(inference, "max_context", 2048)
+    engine = config.stack.inference.get("engine")
+    parallel = _number(engine, "tensor_parallel", 1)
+    length = _number(engine, "max_context", 4096)
     cache = 2 * shape.layers * shape.kv_heads * shape.head_dim * BYTES_BF16 * length * config.eval.concurrency
     return Need("inference, each rank", (shape.parameters * BYTES_BF16 + cache) / parallel / GIB, RUNTIME_GIB)
 
 
 def estimate(shape: ModelShape, config: LoopConfig) -> list[Need]:
     """What each part will take."""
-    sessions = _number(config.stack.env, "capacity", config.eval.concurrency)
+    sessions = _number(config.stack.env.get("sessions"), "capacity", config.eval.concurrency)
     return [
         _trainer(shape, config),
         _inference(shape, config),

@@ -45,6 +45,7 @@ def service_settings(
             "server": server(ports.inference),
             "admin": server(ports.inference_admin),
             "model": {"path": str(config.model.path.resolve())},
+            "updates": {"staging": str(run.path / "staging")},
             "queue": queue,
         },
         "evaluator": {"server": server(ports.evaluator)},

@@ -1,6 +1,6 @@
 """The local stack: NATS and the five services as processes of this machine.
 
-    nats ─ env ─ inference ─ evaluator ─ rollout ─ trainer        started in this order, each once the last is ready
+    nats ─► env, inference, evaluator, rollout, trainer           the queue first, the others together
 
 `Stack` is a context: leaving it, by whatever way, ends every process. While it is open, `watch` fails as soon as a
 service has ended for good or was restarted more often than the configuration allows.
@@ -143,11 +143,15 @@ class Stack:
         ready = self._nats_ready if service == "nats" else self._health_of(service)
         self._await(ready, service=service, bound=self._config.start_seconds)
 
-    def start_all(self, report: Callable[[str, float], None]) -> None:
-        """Starts everything, each service once what it needs is ready."""
-        for service in self.services:
-            begun = time.monotonic()
+    def start_all(self, report: Callable[[str, float], None], services: Iterable[str] | None = None) -> None:
+        """Starts services together, once the queue that they connect to is ready, and waits for each."""
+        wanted = self.services if services is None else tuple(services)
+        begun = time.monotonic()
+        for service in wanted:
             self.start(service)
+            if service == "nats":
+                self.wait_ready(service)
+        for service in wanted:
             self.wait_ready(service)
             report(service, time.monotonic() - begun)
 

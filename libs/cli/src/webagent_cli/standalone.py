@@ -73,7 +73,7 @@ def _with_stack(run: Run, config: LoopConfig, display: Display, work: Callable[[
             await work(clients)
 
     with Stack(run, config, ports=free_ports(), services=SERVICES) as stack:
-        stack.start_all(lambda service, seconds: display.say(f"  {service:<10} ready in {seconds:.1f} s"))
+        stack.start_all(lambda service, seconds: display.say(f"  {service:<10} ready after {seconds:.1f} s"))
         asyncio.run(stack.watched(session(stack)))
 
 

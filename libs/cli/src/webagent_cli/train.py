@@ -70,7 +70,7 @@ class Training:
         """The loop, phase by phase."""
         begun = time.monotonic()
         async with self._phase("start"):
-            await self._start(*BEFORE_TRAINING)
+            await asyncio.to_thread(self.stack.start_all, self._say_ready, BEFORE_TRAINING)
         async with Clients(self.stack.addresses) as clients:
             trainer = TrainerRun(clients, self.run, self.config, self.stack, self.record, self.display)
             await self._evaluate(clients, "zero_shot", version=0)
@@ -92,12 +92,8 @@ class Training:
         self.display.say(result.headline())
         self.display.say(f"{duration(time.monotonic() - begun)}; report: {self.run.report}")
 
-    async def _start(self, *services: str) -> None:
-        for service in services:
-            begun = time.monotonic()
-            await asyncio.to_thread(self.stack.start, service)
-            await asyncio.to_thread(self.stack.wait_ready, service)
-            self.display.say(f"  {service:<10} ready in {time.monotonic() - begun:.1f} s")
+    def _say_ready(self, service: str, seconds: float) -> None:
+        self.display.say(f"  {service:<10} ready after {seconds:.1f} s")
 
     async def _evaluate(
         self, clients: Clients, phase: str, *, version: int, temperature: float | None = None
