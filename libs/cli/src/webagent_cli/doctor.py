@@ -132,6 +132,7 @@ def _python(_config: LoopConfig) -> Finding:
 
 def examine(config: LoopConfig) -> list[Finding]:
     """Looks at everything that a run with this configuration needs."""
+    without_vllm = config.stack.inference.get("backend") == "transformers"
     no_vllm = "make setup; without it set stack.inference.backend to transformers"
     looks: list[Callable[[LoopConfig], Finding]] = [
         _python,
@@ -144,9 +145,7 @@ def examine(config: LoopConfig) -> list[Finding]:
         _module("playwright", "make setup", Health.MISSING),
         _module("miniwob", "make setup", Health.MISSING),
         _module("torch", "make setup", Health.MISSING),
-        _module(
-            "vllm", no_vllm, Health.MISSING if config.stack.inference.get("backend") != "transformers" else Health.NOTE
-        ),
+        _module("vllm", no_vllm, Health.NOTE if without_vllm else Health.MISSING),
         _module("deepspeed", "make setup", Health.MISSING),
         _ports,
     ]
