@@ -5,6 +5,7 @@ from __future__ import annotations
 from webagent_rollout.experts.page import Element
 from webagent_rollout.experts.script import (
     Turn,
+    after_text,
     click,
     click_or_scroll,
     fields,
@@ -14,6 +15,9 @@ from webagent_rollout.experts.script import (
     ordinal,
     press,
 )
+
+
+_POST_ICONS = ("Reply", "Retweet", "Like")
 
 
 def named_button(turn: Turn) -> str:
@@ -44,12 +48,9 @@ def named_link(turn: Turn) -> str:
 
 
 def dialog_button(turn: Turn) -> str:
-    """Clicks the dialog's button whose label is quoted; its "x" is the button titled Close."""
+    """Clicks the dialog's button whose label is quoted; its "x" is the one that reads Close."""
     label = turn.quoted[0]
-    if label != "x":
-        return press(turn, label)
-    closing = [element for element in turn.page.numbered if element.attributes.get("title") == "Close"]
-    return click(first(closing or labelled(turn, "Close"), "close button"))
+    return press(turn, "Close" if label == "x" else label)
 
 
 def named_tab(turn: Turn) -> str:
@@ -93,6 +94,14 @@ def star_of_sender(turn: Turn) -> str:
 
 def _icon_of_sender(turn: Turn, offset: int) -> str:
     (sender,) = turn.asked(r"email by (\S+) and click")
-    numbered = turn.page.numbered
-    at = [index for index, element in enumerate(numbered) if sender in element.lead]
-    return click_or_scroll(turn, [numbered[index + offset] for index in at if index + offset < len(numbered)], sender)
+    return click_or_scroll(turn, after_text(turn, sender, offset), sender)
+
+
+def post_button(turn: Turn) -> str:
+    """Clicks the quoted button under the named user's post; buttons without an icon are in the menu behind the last."""
+    (user,) = turn.asked(r"For the user (@\S+), click")
+    wanted = turn.quoted[0]
+    if wanted in _POST_ICONS:
+        return click_or_scroll(turn, after_text(turn, user, _POST_ICONS.index(wanted)), user)
+    entries = [element for element in turn.page.tagged("li") if element.text in {wanted, f"{wanted} {user}"}]
+    return click(entries[0]) if entries else click_or_scroll(turn, after_text(turn, user, len(_POST_ICONS)), user)

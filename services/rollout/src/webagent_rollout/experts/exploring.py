@@ -14,6 +14,7 @@ from webagent_rollout.experts.script import (
     fields,
     first,
     labelled,
+    nth,
     press,
     type_text,
 )
@@ -100,7 +101,17 @@ def autocomplete(turn: Turn) -> str:
 
 def tree_entry(turn: Turn) -> str:
     """Opens folders from top to bottom until the named entry shows, then clicks it."""
-    raise NotImplementedError
+    found = labelled(turn, turn.quoted[0])
+    folders = [element for element in turn.page.tagged("div") if not element.text]
+    opened = len(turn.past)
+    return click(found[0] if found else nth(folders, opened, "folder"))
+
+
+def menu_entry(turn: Turn) -> str:
+    """Clicks down the menu along the path that the instruction gives."""
+    (path,) = turn.asked(r"^Select (.+)$")
+    names = path.split(">")
+    return press(turn, names[min(len(turn.past), len(names) - 1)])
 
 
 def contact_detail(turn: Turn) -> str:

@@ -70,10 +70,13 @@ def login(turn: Turn) -> str:
 
 
 def choose_from_list(turn: Turn) -> str:
-    """Picks the named option of the dropdown and submits."""
-    (option,) = turn.asked(r"^Select (.+) from the (?:scroll )?list and click Submit")
-    dropdown = first(turn.page.tagged("select"), "dropdown")
-    return press(turn, "Submit") if dropdown.value == option else select(dropdown, option)
+    """Picks the named options of the list, in the given order, and submits."""
+    (names,) = turn.asked(r"^Select (.+) from the (?:scroll )?list and click Submit")
+    options = first(turn.page.tagged("select"), "list")
+    for name in names.split(", "):
+        if name not in options.chosen:
+            return select(options, name)
+    return press(turn, "Submit")
 
 
 def check_named(turn: Turn) -> str:
@@ -90,7 +93,7 @@ def choose_option(turn: Turn) -> str:
     """Chooses the named radio button and submits."""
     (name,) = turn.asked(r"^Select (.+) and click Submit")
     options = [option for option in turn.page.tagged("input") if _caption(option) == name]
-    if options and (options[0].checked or click(options[0]) in turn.past):
+    if options and options[0].checked:
         return press(turn, "Submit")
     return click_or_scroll(turn, options, name)
 
@@ -104,9 +107,30 @@ def radio_and_number(turn: Turn) -> str:
     radio_word, number, field_word = turn.asked(r'the (\w+) radio button and enter the number "(-?\d+)" into the (\w+)')
     radios = [element for element in turn.page.tagged("input") if element.kind == "radio"]
     radio = nth(radios, ordinal(radio_word), "radio button")
-    if not radio.checked and click(radio) not in turn.past:
+    if not radio.checked:
         return click(radio)
     return fill_then_press(turn, [(nth(fields(turn), ordinal(field_word), "text field"), number)], "Submit")
+
+
+def dropdown_then_button(turn: Turn) -> str:
+    """Opens the drawn dropdown, picks the named entry, then clicks the quoted button."""
+    (entry,) = turn.asked(r"^Choose (.+) from the dropdown")
+    shown = [element for element in turn.page.elements if element.tag == "span"]
+    if shown and shown[0].text == entry:
+        return press(turn, turn.quoted[0])
+    if not turn.page.tagged("li"):
+        return click(first(turn.page.numbered, "dropdown"))
+    return click_or_scroll(turn, labelled(turn, entry, "li"), entry)
+
+
+def spinner(turn: Turn) -> str:
+    """Clicks the arrow up or down until the field shows the number, then submits."""
+    (number,) = turn.asked(r"Select (-?\d+) with the spinner")
+    up, down = (nth(turn.page.tagged("span"), index, "arrow") for index in range(2))
+    difference = int(number) - int(first(fields(turn), "spinner").value or "0")
+    if difference == 0:
+        return press(turn, "Submit")
+    return click(up if difference > 0 else down)
 
 
 def movie_search(turn: Turn) -> str:

@@ -1,13 +1,14 @@
 """Reads an observation back into elements; whatever text comes in, parsing never fails.
 
 Only elements with an `id` can be acted on. They are kept in document order, each with the loose text around it:
-`lead` is the text since the numbered element before it, `trail` the text up to the numbered element after it.
+`lead` is the text since the numbered element before it, `trail` the text up to the numbered element after it. `chosen`
+is the texts of a dropdown's selected options.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html.parser import HTMLParser
 
 
@@ -18,6 +19,7 @@ class Element:
     tag: str
     attributes: Mapping[str, str]
     text: str
+    chosen: tuple[str, ...] = ()
     lead: tuple[str, ...] = ()
     trail: tuple[str, ...] = ()
 
@@ -28,8 +30,8 @@ class Element:
 
     @property
     def value(self) -> str:
-        """What a field holds, or which option a dropdown shows."""
-        return self.attributes.get("data-value") or self.attributes.get("value", "")
+        """What a field holds."""
+        return self.attributes.get("data-value", "")
 
     @property
     def kind(self) -> str:
@@ -39,7 +41,7 @@ class Element:
     @property
     def checked(self) -> bool:
         """Whether a checkbox or radio button is on."""
-        return self.attributes.get("data-status") in {"checked", "selected"}
+        return self.attributes.get("data-status") == "checked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,33 +62,57 @@ class Page:
         return [element for element in self.numbered if element.tag in tags]
 
 
+@dataclass(slots=True)
+class _Node:
+    """An element while it is read: where its text begins and ends among the chunks, and what it lies in."""
+
+    tag: str
+    attributes: dict[str, str]
+    parent: _Node | None
+    start: int
+    end: int = 0
+    chosen: list[str] = field(default_factory=list)
+
+
 class _Reader(HTMLParser):
     """Collects elements with the range of text chunks that each spans."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.chunks: list[str] = []
-        self.nodes: list[tuple[str, dict[str, str], int]] = []
-        self.ends: dict[int, int] = {}
-        self._open: list[int] = []
+        self.nodes: list[_Node] = []
+        self._open: list[_Node] = []
 
     def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
-        self._open.append(len(self.nodes))
-        self.nodes.append((tag, {name: value or "" for name, value in attrs}, len(self.chunks)))
+        """Opens an element."""
+        attributes = {name: value or "" for name, value in attrs}
+        node = _Node(tag, attributes, self._open[-1] if self._open else None, len(self.chunks))
+        self.nodes.append(node)
+        self._open.append(node)
 
     def handle_endtag(self, tag: str) -> None:
-        if not any(self.nodes[index][0] == tag for index in self._open):
-            return
-        while True:
-            index = self._open.pop()
-            self.ends[index] = len(self.chunks)
-            if self.nodes[index][0] == tag:
-                return
+        """Closes an element and what was left open in it; an end without a beginning is ignored."""
+        if any(node.tag == tag for node in self._open):
+            while self._close(self._open.pop()).tag != tag:
+                pass
 
     def handle_data(self, data: str) -> None:
+        """Takes a chunk of text."""
         text = " ".join(data.split())
         if text:
             self.chunks.append(text)
+
+    def close(self) -> None:
+        """Ends the page; what is still open ends with it."""
+        super().close()
+        while self._open:
+            self._close(self._open.pop())
+
+    def _close(self, node: _Node) -> _Node:
+        node.end = len(self.chunks)
+        if node.tag == "option" and node.parent and node.attributes.get("data-status") == "selected":
+            node.parent.chosen.append(" ".join(self.chunks[node.start : node.end]))
+        return node
 
 
 def parse(observation: str) -> Page:
@@ -95,19 +121,19 @@ def parse(observation: str) -> Page:
     reader.feed(observation)
     reader.close()
     chunks = reader.chunks
-    spans = [(start, reader.ends.get(index, len(chunks))) for index, (_, _, start) in enumerate(reader.nodes)]
-    numbered_at = [index for index, (_, attributes, _) in enumerate(reader.nodes) if attributes.get("id")]
-    elements = [
-        Element(tag, attributes, " ".join(chunks[slice(*spans[index])]))
-        for index, (tag, attributes, _) in enumerate(reader.nodes)
-    ]
-    numbered = []
-    for place, index in enumerate(numbered_at):
-        start, end = spans[index]
-        lead_from = spans[numbered_at[place - 1]][1] if place else 0
-        trail_to = spans[numbered_at[place + 1]][0] if place + 1 < len(numbered_at) else len(chunks)
-        element = elements[index]
-        numbered.append(
-            Element(element.tag, element.attributes, element.text, tuple(chunks[lead_from:start]), tuple(chunks[end:trail_to]))
-        )
-    return Page(tuple(elements), tuple(numbered), tuple(chunks))
+    acting = [node for node in reader.nodes if node.attributes.get("id")]
+    leads = [0, *(node.end for node in acting)]
+    trails = [*(node.start for node in acting[1:]), len(chunks)]
+    return Page(
+        elements=tuple(_element(node, chunks) for node in reader.nodes),
+        numbered=tuple(
+            _element(node, chunks, tuple(chunks[lead : node.start]), tuple(chunks[node.end : trail]))
+            for node, lead, trail in zip(acting, leads, trails, strict=False)
+        ),
+        chunks=tuple(chunks),
+    )
+
+
+def _element(node: _Node, chunks: list[str], lead: tuple[str, ...] = (), trail: tuple[str, ...] = ()) -> Element:
+    text = " ".join(chunks[node.start : node.end])
+    return Element(node.tag, node.attributes, text, tuple(node.chosen), lead, trail)

@@ -107,6 +107,13 @@ def labelled(turn: Turn, text: str, *tags: str) -> list[Element]:
     return [element for element in turn.page.numbered if element.text == text and (not tags or element.tag in tags)]
 
 
+def after_text(turn: Turn, text: str, offset: int) -> list[Element]:
+    """The numbered elements that follow this chunk of text, each by so many places."""
+    numbered = turn.page.numbered
+    places = [index + offset for index, element in enumerate(numbered) if text in element.lead]
+    return [numbered[place] for place in places if place < len(numbered)]
+
+
 def press(turn: Turn, text: str) -> str:
     """Clicks the button with this text, scrolling down to it where needed."""
     return click_or_scroll(turn, labelled(turn, text), f"button {text!r}")
