@@ -86,7 +86,7 @@ def test_the_knobs_of_training_are_a_decision() -> None:
             "prompt",
             "thinking",
         ],
-        "bc": ["batch_rows", "epochs", "learning_rate", "warmup_steps"],
+        "bc": ["batch_rows", "epochs", "learning_rate", "patience"],
         "eval": [
             "attempts",
             "concurrency",

@@ -75,7 +75,9 @@ class StackConfig(Config):
     inference: dict[str, object] = Field(default_factory=dict, description="Settings of the inference service.")
     evaluator: dict[str, object] = Field(default_factory=dict, description="Settings of the evaluator service.")
     rollout: dict[str, object] = Field(default_factory=dict, description="Settings of the rollout service.")
-    trainer: dict[str, object] = Field(default_factory=dict, description="Settings of the trainer service.")
+    trainer: dict[str, object] = Field(
+        default_factory=dict, description="Settings of the trainer; `run`: those of a run."
+    )
 
 
 class TasksConfig(Config):
@@ -115,28 +117,40 @@ class DemosConfig(Config):
 class BcConfig(Config):
     """Behaviour cloning on the demonstrations."""
 
-    epochs: int = Field(default=3, ge=1)
+    epochs: int = Field(default=3, ge=1, description="Passes over the rows, at most.")
+    patience: int = Field(default=2, ge=1, description="Epochs without a better held-out loss that end the phase.")
     learning_rate: float = Field(default=1e-4, gt=0)
-    batch_rows: int = Field(default=8, ge=1, description="Rows of one optimizer step.")
-    warmup_steps: int = Field(default=0, ge=0)
+    batch_rows: int = Field(default=16, ge=1, description="Rows of one optimizer step.")
 
 
 class RlConfig(Config):
     """Multi-turn GRPO."""
 
     iterations: int = Field(default=10, ge=1)
-    group_size: int = Field(default=8, ge=2, description="Episodes of one task and seed.")
     groups: int = Field(default=16, ge=1, description="Groups of one iteration.")
+    group_size: int = Field(default=8, ge=2, description="Episodes of one task and seed.")
+    replacement_groups: int = Field(default=0, ge=0, description="Fresh groups for those without variance, at most.")
     seeds: SeedRange = Field(description="Seeds that groups are drawn from.")
     learning_rate: float = Field(default=2e-5, gt=0)
     epochs: int = Field(default=2, ge=1, description="Passes over one iteration's rows.")
-    batch_rows: int = Field(default=24, ge=1, description="Rows of one optimizer step.")
-    clip: float = Field(default=0.2, gt=0, lt=1)
-    kl_coefficient: float = Field(default=0.001, ge=0)
-    normalize: Literal["turn-mean", "token-mean", "constant"] = "turn-mean"
+    minibatch_rows: int | None = Field(default=24, ge=1, description="Rows of one optimizer step; unset: all.")
+    clip_low: float = Field(default=0.2, gt=0, lt=1)
+    clip_high: float = Field(default=0.2, gt=0)
+    kl_coefficient: float = Field(default=0.001, ge=0, description="0: no reference policy is kept.")
+    normalizer: Literal["turn-mean", "token-mean", "constant"] = "turn-mean"
     temperature: float = Field(default=1.0, gt=0)
-    max_staleness: int = Field(default=1, ge=0, description="Versions a trained episode may lag behind.")
-    episode_seconds: float = Field(default=120.0, gt=0, description="Deadline of one episode.")
+    max_staleness: int = Field(default=0, ge=0, description="Versions an episode may lag behind; 0: synchronous.")
+    deadline_seconds: float = Field(default=300.0, gt=0, description="From dispatch; then an episode is EXPIRED.")
+
+
+class DeepSpeedConfig(Config):
+    """The engine that trains."""
+
+    ranks: int = Field(default=1, ge=1, description="Processes of the trainer on this machine, one for each GPU.")
+    zero_stage: Literal[0, 1, 2, 3] = Field(default=1, description="What is sharded over ranks; 3: parameters too.")
+    offload_optimizer: bool = Field(default=False, description="Keep the optimizer in host memory; GPUs only.")
+    gradient_checkpointing: bool = Field(default=False, description="Compute activations again in the backward pass.")
+    pack_tokens: int = Field(default=2048, ge=1, description="Tokens computed at once.")
 
 
 class EvalConfig(Config):
@@ -163,6 +177,7 @@ class LoopConfig(Config):
     demos: DemosConfig
     bc: BcConfig = BcConfig()
     rl: RlConfig
+    deepspeed: DeepSpeedConfig = DeepSpeedConfig()
     eval: EvalConfig
 
     def to_yaml(self) -> str:

@@ -55,7 +55,7 @@ def print_plan(config: LoopConfig, console: Console) -> None:
         console.rule(f"config/{service}.yaml", align="left")
         console.print(yaml.safe_dump(values, sort_keys=False), markup=False, highlight=False)
     console.rule("StartRun", align="left")
-    console.print(yaml.safe_dump(trainer_run(run, config, ports), sort_keys=False), markup=False, highlight=False)
+    console.print(yaml.safe_dump(trainer_run(run, config), sort_keys=False), markup=False, highlight=False)
     console.print(_episodes(config))
     console.print(_memory(config))
     for finding in examine(config):

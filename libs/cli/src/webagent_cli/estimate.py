@@ -16,6 +16,8 @@ ZERO_SHARDS_GRADIENTS = 2
 ZERO_SHARDS_WEIGHTS = 3
 BROWSER_SESSION_GIB = 0.12
 RUNTIME_GIB = 0.8
+# Tensors of the residual stream's width that one layer keeps for its backward pass.
+ACTIVATIONS_OF_A_LAYER = 18
 
 
 @dataclass(frozen=True)
@@ -33,17 +35,17 @@ def _number(block: object, key: str, default: float) -> float:
 
 
 def _trainer(shape: ModelShape, config: LoopConfig) -> Need:
-    trainer = config.stack.trainer
-    ranks = _number(trainer, "ranks", 1)
-    stage = _number(trainer, "zero_stage", 2)
-    weights = shape.parameters * BYTES_BF16 / (ranks if stage >= ZERO_SHARDS_WEIGHTS else 1)
-    gradients = shape.parameters * BYTES_BF16 / (ranks if stage >= ZERO_SHARDS_GRADIENTS else 1)
+    engine = config.deepspeed
+    weights = shape.parameters * BYTES_BF16 / (engine.ranks if engine.zero_stage >= ZERO_SHARDS_WEIGHTS else 1)
+    gradients = shape.parameters * BYTES_BF16 / (engine.ranks if engine.zero_stage >= ZERO_SHARDS_GRADIENTS else 1)
+    state = shape.parameters * BYTES_ADAM / (engine.ranks if engine.zero_stage >= 1 else 1)
     reference = weights if config.rl.kl_coefficient > 0 else 0.0
-    state = shape.parameters * BYTES_ADAM / ranks
-    offload = bool(trainer.get("offload_optimizer", False))
-    tokens = _number(trainer, "max_tokens_per_batch", 4096)
-    # Checkpointed activations: one residual stream a layer, a block being recomputed, and the logits of reply tokens.
-    activations = tokens * shape.hidden_size * BYTES_BF16 * (shape.layers + 24)
+    offload = engine.offload_optimizer
+    kept_layers = 1 if engine.gradient_checkpointing else ACTIVATIONS_OF_A_LAYER
+    tokens = engine.pack_tokens
+    # One residual stream a layer (or all that the backward pass reads), one layer in work, the replies' logits.
+    streams = shape.layers * kept_layers + ACTIVATIONS_OF_A_LAYER
+    activations = tokens * shape.hidden_size * BYTES_BF16 * streams
     activations += config.agent.max_reply_tokens * shape.vocab_size * 4
     device = weights + gradients + reference + activations + (0.0 if offload else state)
     return Need("trainer, each rank", device / GIB, (state / GIB if offload else 0.0) + RUNTIME_GIB)

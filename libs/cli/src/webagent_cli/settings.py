@@ -60,18 +60,40 @@ def service_settings(
         },
         "trainer": {"server": server(ports.trainer), "queue": queue},
     }
-    own = config.stack.model_dump(mode="json")
+    own = config.stack.model_dump(mode="json", exclude={"trainer": {"run"}})
     return {service: laid_over(settings, own[service]) for service, settings in implied.items()}
 
 
-def trainer_run(run: Run, config: LoopConfig, ports: PortsConfig) -> dict[str, Any]:
+def trainer_run(run: Run, config: LoopConfig) -> dict[str, Any]:
     """The trainer's configuration of the run, as `StartRun` takes it."""
-    return {
+    bc, rl, cloned = config.bc, config.rl, config.variant != "r1-zero"
+    implied: dict[str, Any] = {
         "run_directory": str(run.path),
         "model": str(config.model.path.resolve()),
         "seed": config.seed,
-        "pause_between_phases": True,
+        "pause_between_phases": cloned,
+        "payloads": {"uri": run.payloads.as_uri()},
+        "deepspeed": config.deepspeed.model_dump(exclude={"ranks"}),
+        "bc": None,
+        "rl": {
+            "suite": config.tasks.suite,
+            "tasks": list(config.tasks.ids),
+            "seeds": rl.seeds.model_dump(),
+            "held_out_seeds": config.eval.seeds.model_dump(),
+            "agent": config.agent.model_dump(mode="json", exclude={"max_reply_tokens"}),
+            "sampling": {"temperature": rl.temperature, "max_tokens": config.agent.max_reply_tokens},
+            "optimizer": {"learning_rate": rl.learning_rate},
+            **rl.model_dump(exclude={"seeds", "learning_rate", "temperature"}),
+        },
     }
+    if cloned:
+        implied["bc"] = {
+            "demonstrations": str(run.demos),
+            "optimizer": {"learning_rate": bc.learning_rate},
+            **bc.model_dump(exclude={"learning_rate"}),
+        }
+    own = config.stack.trainer.get("run")
+    return laid_over(implied, own) if isinstance(own, Mapping) else implied
 
 
 def write_settings(run: Run, settings: Mapping[str, Mapping[str, Any]]) -> list[Path]:

@@ -81,10 +81,14 @@ def refuse_used_ports(ports: PortsConfig) -> None:
                 ) from error
 
 
-def command_of(service: str, config: Path) -> tuple[str, ...]:
+def command_of(service: str, config: Path, *, ranks: int = 1) -> tuple[str, ...]:
     """How a service is started; its program stands beside this interpreter."""
-    program = Path(sys.executable).parent / f"webagent-{service}"
-    return (str(program), "--config", str(config))
+    programs = Path(sys.executable).parent
+    arguments = ("--config", str(config))
+    if ranks > 1:
+        torchrun = (str(programs / "torchrun"), "--standalone", f"--nproc-per-node={ranks}")
+        return (*torchrun, "-m", f"webagent_{service}", *arguments)
+    return (str(programs / f"webagent-{service}"), *arguments)
 
 
 def nats_program() -> str:
@@ -104,7 +108,8 @@ def _programs(run: Run, config: LoopConfig, ports: PortsConfig, services: Iterab
             store = run.path / "nats"
             command: tuple[str, ...] = (nats_program(), "-js", "-a", HOST, "-p", str(ports.nats), "-sd", str(store))
         else:
-            command = command_of(service, run.service_config(service))
+            ranks = config.deepspeed.ranks if service == "trainer" else 1
+            command = command_of(service, run.service_config(service), ranks=ranks)
         programs.append(Program(service, command, run.log(service), drain))
     return programs
 

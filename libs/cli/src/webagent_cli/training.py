@@ -71,7 +71,7 @@ class TrainerRun:
 
     async def _start(self, *, resume: bool) -> None:
         """Starts the run or finds it running; in the RL phase it also ends the pause that follows cloning."""
-        values = trainer_run(self._run, self._config, self._stack.addresses.ports)
+        values = trainer_run(self._run, self._config)
         request = trainer_pb2.StartRunRequest(run_id=self._run.id, config_yaml=yaml.safe_dump(values, sort_keys=False))
         answer = await self._trainer.StartRun(request, timeout=CALL_SECONDS)
         if resume and answer.status.state not in ENDED:
