@@ -68,7 +68,7 @@ def check(directory: Path) -> None:
         if not (directory / name).is_file():
             raise ConfigError(f"model directory {directory} is incomplete, {name} is missing: {HINT}")
     try:
-        names = _weight_files(directory)
+        names = weight_files(directory)
         for name in names:
             tensor_spans(directory / name)
     except FileNotFoundError as error:
@@ -80,8 +80,8 @@ def check(directory: Path) -> None:
         raise ConfigError(f"model directory {directory} is incomplete, no *.safetensors file: {HINT}")
 
 
-def _weight_files(directory: Path) -> list[str]:
-    """Names that the index lists, or every safetensors file where there is no index."""
+def weight_files(directory: Path) -> list[str]:
+    """Names of the safetensors files: those that the index lists, or every safetensors file where there is no index."""
     index = directory / "model.safetensors.index.json"
     if index.is_file():
         weight_map: dict[str, str] = json.loads(index.read_text())["weight_map"]

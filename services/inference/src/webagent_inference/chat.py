@@ -1,0 +1,154 @@
+"""Text to tokens and back: the only place where it happens.
+
+A conversation is rendered by the model's chat template, with two guarantees:
+
+- A past reply enters the prompt as the very token ids that were sampled. The template is rendered with a unique mark
+  where the reply belongs, cut there, the pieces are tokenised, and the ids are put between them. An end token that the
+  reply carries is not repeated, one that it lacks (it was cut off) is added by the template.
+- Text never becomes a control token. Where the text of a message contains the spelling of one, a mark splits it, so
+  that a hostile page cannot close its turn and open another.
+"""
+
+import hashlib
+import re
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from webagent_inference.errors import invalid, unknown_token
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
+
+
+@dataclass(frozen=True)
+class ChatMessage:
+    """One message: text, or the token ids of a past reply."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str | Sequence[int]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which model, tokenizer and template token ids belong to."""
+
+    model_id: str
+    tokenizer_hash: str
+    template_hash: str
+
+
+class Chat:
+    """A tokenizer and its chat template. Safe to use from several threads."""
+
+    def __init__(self, tokenizer: Any, identity: Identity, end_tokens: Sequence[int]) -> None:
+        self._tokenizer = tokenizer
+        self.identity = identity
+        self.end_tokens = tuple(end_tokens)
+        self._end_set = frozenset(end_tokens)
+        self.vocab_size = len(tokenizer)
+        # Added tokens that are not special, such as a model's <think>, are text that it writes itself.
+        special = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
+        controls = sorted(special, key=len, reverse=True)
+        self._controls = re.compile("|".join(map(re.escape, controls))) if controls else None
+
+    @classmethod
+    def load(cls, directory: Path, model_id: str) -> "Chat":
+        """Reads the tokenizer of a model directory."""
+        from transformers import AutoTokenizer, GenerationConfig  # noqa: PLC0415 - heavy; configs load without it
+
+        tokenizer = AutoTokenizer.from_pretrained(str(directory))
+        if not tokenizer.chat_template:
+            raise invalid(f"{directory} has no chat template")
+        ends: list[int] = [tokenizer.eos_token_id]
+        if (directory / "generation_config.json").is_file():
+            more = GenerationConfig.from_pretrained(str(directory)).eos_token_id
+            ends += more if isinstance(more, list) else [] if more is None else [more]
+        identity = Identity(
+            model_id=model_id,
+            tokenizer_hash=_hash_files(directory, TOKENIZER_FILES),
+            template_hash=hashlib.sha256(str(tokenizer.chat_template).encode()).hexdigest(),
+        )
+        return cls(tokenizer, identity, list(dict.fromkeys(ends)))
+
+    def prompt(self, messages: Sequence[ChatMessage]) -> list[int]:
+        """The prompt's token ids, up to and including what opens the assistant's turn."""
+        self._check(messages)
+        marks = _Marks()
+        conversation = [{"role": each.role, "content": self._mark(each.content, marks)} for each in messages]
+        text: str = self._tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True)
+        pieces = marks.split(text)
+        ids = self._encode(pieces[0])
+        for splice, piece in zip(marks.splices, pieces[1:], strict=True):
+            following = self._encode(piece)
+            if splice and splice[-1] in self._end_set and following and following[0] in self._end_set:
+                del following[0]
+            ids += splice
+            ids += following
+        return ids
+
+    def reply(self, text: str) -> list[int]:
+        """Text as a model would have sampled it, the end token included."""
+        marks = _Marks()
+        ids: list[int] = []
+        for piece in marks.split(self._mark(text, marks)):
+            ids += self._encode(piece)
+        return [*ids, self.end_tokens[0]]
+
+    def text(self, token_ids: Sequence[int]) -> str:
+        """Tokens as text, special tokens left out."""
+        decoded: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=True)
+        return decoded
+
+    def _check(self, messages: Sequence[ChatMessage]) -> None:
+        if not messages or messages[-1].role != "user":
+            raise invalid("messages must end with a user message")
+        for index, message in enumerate(messages):
+            if message.role == "system" and index > 0:
+                raise invalid(f"messages[{index}]: only the first message may be the system's")
+            if isinstance(message.content, str):
+                continue
+            if message.role != "assistant":
+                raise invalid(f"messages[{index}]: token_ids belong to the assistant")
+            for token in message.content:
+                if not 0 <= token < self.vocab_size:
+                    raise unknown_token(token, self.vocab_size)
+
+    def _mark(self, content: str | Sequence[int], marks: "_Marks") -> str:
+        if not isinstance(content, str):
+            return marks.add(list(content))
+        if self._controls is None:
+            return content
+        return self._controls.sub(lambda found: found[0][0] + marks.add([]) + found[0][1:], content)
+
+    def _encode(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False) if text else []
+        return ids
+
+
+class _Marks:
+    """Places in a text where token ids go. The marks are letters and digits, so templates leave them alone."""
+
+    def __init__(self) -> None:
+        self._nonce = secrets.token_hex(12)
+        self.splices: list[list[int]] = []
+
+    def add(self, ids: list[int]) -> str:
+        self.splices.append(ids)
+        return f"x{self._nonce}x{len(self.splices) - 1}x"
+
+    def split(self, text: str) -> list[str]:
+        parts = re.split(f"x{self._nonce}x([0-9]+)x", text)
+        if parts[1::2] != [str(index) for index in range(len(self.splices))]:
+            raise invalid("the model's chat template drops, repeats or reorders messages")
+        return parts[::2]
+
+
+def _hash_files(directory: Path, names: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    for name in names:
+        content = (directory / name).read_bytes()
+        digest.update(f"{name} {len(content)}\n".encode())
+        digest.update(content)
+    return digest.hexdigest()

@@ -1,0 +1,243 @@
+"""The policy that a replica serves: requests in, tokens out, one weights version at a time.
+
+    call ──► admitted (bounded) ──► gate open? ──► backend ──► reply, one span per version
+                                        ▲  └── interrupted: back to the gate, tokens so far kept ──┘
+                                        │
+              pause, update: hold the gate, interrupt what is in flight, change weights, release
+
+No request straddles a change of weights inside the engine: it is interrupted before, and goes on after with its tokens
+in the prompt, so every span is exact. Versions change only while the gate is held and nothing is in flight.
+"""
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from webagent_runtime.metrics import SERVED_VERSION
+
+from webagent_inference import errors
+from webagent_inference.backend import MIN_TEMPERATURE, Backend, EngineDeadError, Finish, Interrupted, Sampling
+from webagent_inference.config import LimitsConfig
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Version:
+    """Served weights; number 0 is the base model, which has no digest."""
+
+    number: int = 0
+    digest: str = ""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Tokens [start, end) come from this version."""
+
+    start: int
+    end: int
+    version: int
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What was sampled, and how."""
+
+    token_ids: list[int]
+    logprobs: list[float]
+    spans: list[Span]
+    finish: Finish
+    sampling: Sampling
+    cached_tokens: int
+
+
+class Policy:
+    """A backend, the version it serves, and the gate before it."""
+
+    def __init__(self, backend: Backend, limits: LimitsConfig, *, vocab_size: int, max_context: int) -> None:
+        self.backend = backend
+        self.vocab_size = vocab_size
+        self.max_context = max_context
+        self.version = Version()
+        self._limits = limits
+        self._holders: set[str] = set()
+        self._open = asyncio.Event()
+        self._open.set()
+        self._requests = 0
+        self._done = asyncio.Event()
+        self._done.set()
+        self._draining = False
+        self._failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        SERVED_VERSION.set(0)
+
+    @property
+    def paused(self) -> bool:
+        """Whether an operator holds the gate."""
+        return "pause" in self._holders
+
+    async def generate(self, request_id: str, prompt: Sequence[int], sampling: Sampling, *, min_version: int) -> Reply:
+        """Samples one reply, across changes of weights if they happen."""
+        sampling = self._fit(prompt, sampling)
+        token_ids: list[int] = []
+        logprobs: list[float] = []
+        spans: list[Span] = []
+        cached: int | None = None
+        async with self._admitted():
+            while True:
+                version = await self._serving(min_version)
+                rest = _rest(sampling, len(token_ids))
+                sample = await self._backed(self.backend.generate(request_id, [*prompt, *token_ids], rest))
+                cached = sample.cached_tokens if cached is None else cached
+                if sample.token_ids:
+                    spans.append(Span(len(token_ids), len(token_ids) + len(sample.token_ids), version))
+                token_ids += sample.token_ids
+                logprobs += sample.logprobs
+                if sample.finish is not Finish.INTERRUPTED:
+                    return Reply(token_ids, logprobs, _joined(spans), sample.finish, sampling, cached)
+
+    async def score(
+        self, prompt: Sequence[int], token_ids: Sequence[int], *, min_version: int
+    ) -> tuple[list[float], int]:
+        """Log-probabilities of the tokens and the version that computed all of them."""
+        if not token_ids:
+            raise errors.invalid("token_ids is empty")
+        self._check([*prompt, *token_ids])
+        async with self._admitted():
+            while True:
+                version = await self._serving(min_version)
+                try:
+                    return await self._backed(self.backend.score(prompt, token_ids)), version
+                except Interrupted:
+                    continue
+
+    @asynccontextmanager
+    async def held(self) -> AsyncIterator[None]:
+        """Nothing is in flight, and nothing starts, while the block runs."""
+        await self._hold("update")
+        try:
+            yield
+        finally:
+            self._release("update")
+
+    async def pause(self) -> None:
+        """Stops taking new tokens until `resume`."""
+        await self._hold("pause")
+
+    def resume(self) -> None:
+        """Undoes `pause`."""
+        self._release("pause")
+
+    def switched(self, version: Version) -> None:
+        """Says what the backend serves from now on; only while held."""
+        self.version = version
+        SERVED_VERSION.set(version.number)
+
+    def fail(self, cause: str) -> None:
+        """Serves nothing any more: the engine is dead, or holds weights that nobody vouches for."""
+        if not self._failure.done():
+            self._failure.set_result(cause)
+
+    async def failed(self) -> str:
+        """Returns, with the cause, once the policy cannot be served any more."""
+        died = asyncio.ensure_future(self.backend.died())
+        try:
+            await asyncio.wait({died, self._failure}, return_when=asyncio.FIRST_COMPLETED)
+            if died.done():
+                self.fail(died.result())
+        finally:
+            died.cancel()
+        return self._failure.result()
+
+    async def drain(self) -> None:
+        """Refuses new requests and waits for those in work."""
+        self._draining = True
+        self.resume()
+        await self._done.wait()
+
+    def _fit(self, prompt: Sequence[int], sampling: Sampling) -> Sampling:
+        """The settings that can be honoured: refused when wrong, cut at the context's end."""
+        temperature = sampling.temperature
+        if not math.isfinite(temperature) or (temperature != 0 and temperature < MIN_TEMPERATURE):
+            raise errors.unsupported_sampling(f"temperature {temperature:g}: 0, or at least {MIN_TEMPERATURE}")
+        if not 0 < sampling.top_p <= 1:
+            raise errors.unsupported_sampling(f"top_p {sampling.top_p:g} is not in (0, 1]")
+        if sampling.max_tokens < 1:
+            raise errors.unsupported_sampling("max_tokens is below 1")
+        self._check(prompt)
+        return replace(sampling, max_tokens=min(sampling.max_tokens, self.max_context - len(prompt)))
+
+    def _check(self, tokens: Sequence[int]) -> None:
+        if not tokens:
+            raise errors.invalid("prompt_token_ids is empty")
+        if len(tokens) >= self.max_context:
+            raise errors.prompt_too_long(len(tokens), self.max_context)
+        highest = max(tokens)
+        if highest >= self.vocab_size:
+            raise errors.unknown_token(highest, self.vocab_size)
+
+    @asynccontextmanager
+    async def _admitted(self) -> AsyncIterator[None]:
+        if self._draining:
+            raise errors.draining(self._limits.retry_seconds)
+        if self._requests >= self._limits.max_requests:
+            raise errors.queue_full(self._limits.max_requests, self._limits.retry_seconds)
+        self._requests += 1
+        self._done.clear()
+        try:
+            yield
+        finally:
+            self._requests -= 1
+            if not self._requests:
+                self._done.set()
+
+    async def _serving(self, min_version: int) -> int:
+        """Waits for the gate; the version behind it. The caller goes to the backend without awaiting in between."""
+        await self._open.wait()
+        if self._failure.done():
+            raise errors.engine_dead(self._failure.result())
+        if self.version.number < min_version:
+            raise errors.version_not_ready(min_version, self.version.number, self._limits.retry_seconds)
+        return self.version.number
+
+    async def _backed(self, work: Awaitable[T]) -> T:
+        try:
+            return await work
+        except EngineDeadError as error:
+            self.fail(str(error))
+            raise errors.engine_dead(str(error)) from error
+
+    async def _hold(self, holder: str) -> None:
+        self._holders.add(holder)
+        self._open.clear()
+        try:
+            await self.backend.interrupt()
+        except BaseException:
+            self._release(holder)
+            raise
+
+    def _release(self, holder: str) -> None:
+        self._holders.discard(holder)
+        if not self._holders:
+            self._open.set()
+
+
+def _rest(sampling: Sampling, sampled: int) -> Sampling:
+    """Settings for the tokens after the first `sampled`; a seed must not draw the same numbers again."""
+    if not sampled:
+        return sampling
+    seed = None if sampling.seed is None else hash((sampling.seed, sampled)) & ((1 << 63) - 1)
+    return replace(sampling, max_tokens=sampling.max_tokens - sampled, seed=seed)
+
+
+def _joined(spans: list[Span]) -> list[Span]:
+    """Neighbours of one version as one span."""
+    joined: list[Span] = []
+    for span in spans:
+        if joined and joined[-1].version == span.version:
+            joined[-1] = replace(joined[-1], end=span.end)
+        else:
+            joined.append(span)
+    return joined

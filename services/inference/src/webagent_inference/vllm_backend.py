@@ -1,0 +1,160 @@
+"""The policy on vLLM: AsyncLLM, whose engine core and workers are processes of their own.
+
+Interrupting relies on vLLM's pause(mode="abort"): the engine finishes its step, hands every request what it has, and
+holds back whatever arrives meanwhile; it is repeated until nothing is in flight, then resumed empty. (With
+mode="keep" the canary could not run before the requests it is to protect: a paused scheduler runs nothing, a resumed
+one everything.)
+"""
+
+import asyncio
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import structlog
+import torch
+from vllm import AsyncEngineArgs, SamplingParams
+from vllm.inputs import tokens_input
+from vllm.sampling_params import RequestOutputKind
+from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError as VllmDeadError
+
+from webagent_inference.backend import EngineDeadError, Finish, Interrupted, Sample, Sampling
+from webagent_inference.config import EngineConfig
+
+log = structlog.get_logger()
+
+_SEED_MASK = (1 << 63) - 1
+_FINISH = {"stop": Finish.STOP, "length": Finish.LENGTH, "abort": Finish.INTERRUPTED}
+
+
+def set_environment(config: EngineConfig) -> None:
+    """Settings that vLLM takes from the environment only; before the engine's processes start."""
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    if torch.cuda.is_available():
+        return
+    # vLLM would bind one thread to each core but one; on a small machine that leaves half of it idle.
+    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+    os.environ["OMP_NUM_THREADS"] = str(config.thread_count)
+
+
+class VllmBackend:
+    """A running AsyncLLM."""
+
+    def __init__(self, engine: AsyncLLM, end_tokens: Sequence[int]) -> None:
+        self._engine: Any = engine
+        self._end_tokens = list(end_tokens)
+        self._in_flight = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @classmethod
+    async def start(cls, directory: Path, config: EngineConfig, end_tokens: Sequence[int]) -> "VllmBackend":
+        """Loads the model."""
+        set_environment(config)
+        arguments: dict[str, Any] = {} if torch.cuda.is_available() else {"kv_cache_memory_bytes": config.cache_bytes}
+        engine_arguments = AsyncEngineArgs(
+            model=str(directory),
+            dtype="bfloat16",
+            max_model_len=config.max_context,
+            max_num_seqs=config.max_sequences,
+            max_num_batched_tokens=config.max_batched_tokens,
+            enable_chunked_prefill=True,
+            enable_prefix_caching=True,
+            enforce_eager=config.eager,
+            tensor_parallel_size=config.tensor_parallel,
+            gpu_memory_utilization=config.gpu_memory_share,
+            # Equal to raw at temperature 1; at any other, the distribution that was sampled from.
+            logprobs_mode="processed_logprobs",
+            generation_config="vllm",
+            disable_log_stats=True,
+            enable_log_requests=False,
+            **arguments,
+        )
+        backend = cls(await asyncio.to_thread(AsyncLLM.from_engine_args, engine_arguments), end_tokens)
+        # The first request starts the reading of outputs and pays for what is set up lazily.
+        await backend.generate("warm-up", end_tokens[:1], Sampling(temperature=0.0, max_tokens=1))
+        return backend
+
+    async def generate(self, request_id: str, prompt: Sequence[int], sampling: Sampling) -> Sample:
+        """See Backend."""
+        parameters = SamplingParams(
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            max_tokens=sampling.max_tokens,
+            seed=None if sampling.seed is None else sampling.seed & _SEED_MASK,
+            stop_token_ids=self._end_tokens,
+            logprobs=0,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        output = await self._run(request_id, prompt, parameters)
+        reply = output.outputs[0]
+        token_ids = list(reply.token_ids)
+        logprobs = [float(entry[token].logprob) for entry, token in zip(reply.logprobs or [], token_ids, strict=True)]
+        return Sample(token_ids, logprobs, _FINISH[reply.finish_reason], output.num_cached_tokens or 0)
+
+    async def score(self, prompt: Sequence[int], token_ids: Sequence[int]) -> list[float]:
+        """See Backend."""
+        parameters = SamplingParams(
+            temperature=0.0,
+            max_tokens=1,
+            prompt_logprobs=0,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        output = await self._run("score", [*prompt, *token_ids], parameters)
+        if output.outputs[0].finish_reason == "abort":
+            raise Interrupted
+        entries = output.prompt_logprobs[len(prompt) :]
+        return [float(entry[token].logprob) for entry, token in zip(entries, token_ids, strict=True)]
+
+    async def interrupt(self) -> None:
+        """See Backend."""
+        while self._in_flight:
+            await self._engine.pause_generation(mode="abort", clear_cache=False)
+            try:
+                async with asyncio.timeout(0.1):
+                    await self._idle.wait()
+            except TimeoutError:
+                # A request that was on its way to the engine when it paused; the next pause aborts it.
+                log.debug("interrupt_repeated", in_flight=self._in_flight)
+        await self._engine.resume_generation()
+
+    async def load(self, directory: Path) -> None:
+        """See Backend."""
+        await self._engine.collective_rpc("reload_weights", kwargs={"weights_path": str(directory)})
+
+    async def reset_cache(self) -> bool:
+        """See Backend."""
+        done = await self._engine.reset_prefix_cache(reset_running_requests=True)
+        return bool(done)
+
+    async def died(self) -> str:
+        """See Backend."""
+        # The task that reads the engine core's outputs ends only with the engine.
+        await asyncio.wait({self._engine.output_handler})
+        return "vLLM's engine core ended; its log says why"
+
+    async def close(self) -> None:
+        """See Backend."""
+        await asyncio.to_thread(self._engine.shutdown)
+
+    async def _run(self, request_id: str, prompt: Sequence[int], parameters: SamplingParams) -> Any:
+        """The final output of one request."""
+        self._in_flight += 1
+        self._idle.clear()
+        final: Any = None
+        try:
+            async for output in self._engine.generate(tokens_input(list(prompt)), parameters, request_id):
+                final = output
+        except VllmDeadError as error:
+            raise EngineDeadError(str(error)) from error
+        finally:
+            self._in_flight -= 1
+            if not self._in_flight:
+                self._idle.set()
+        return final

@@ -1,0 +1,208 @@
+"""New weights as one transaction.
+
+    IDLE ──► STAGING ──► VERIFYING ──► SWITCHING ──► PROVING ──► IDLE, the new version serves
+               │             │             │            │
+               └── refused ──┘             └─ROLLING_BACK┘ ──► IDLE, the old version serves; the error says why
+                                                └─ fails ──► the policy fails: the process ends and starts again
+
+While staging and verifying the old version serves. Then requests are interrupted and wait at the policy's gate. The
+canaries' prompts are put into the prefix cache under the old weights, the weights are replaced, the cache is reset, and
+each canary is generated greedily (from a prompt of which nothing may be cached) and scored. Only then are requests let
+in. A transaction runs in a task of its own: a caller who goes away does not tear it apart.
+"""
+
+import asyncio
+import enum
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+from webagent.trajectory.v1 import policy_pb2
+from webagent_runtime.errors import ServiceError
+
+from webagent_inference import errors
+from webagent_inference import version as versions
+from webagent_inference.backend import Sample, Sampling
+from webagent_inference.config import UpdateConfig
+from webagent_inference.policy import Policy, Version
+
+log = structlog.get_logger()
+
+
+class Stage(enum.Enum):
+    """Where a transaction is."""
+
+    IDLE = "idle"
+    STAGING = "staging"
+    VERIFYING = "verifying"
+    SWITCHING = "switching"
+    PROVING = "proving"
+    ROLLING_BACK = "rolling_back"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What the newest transaction left: the served version, and why `failed_version` is not it."""
+
+    served: Version
+    error: str = ""
+    failed_version: int = 0
+
+
+class Updater:
+    """Applies versions, one at a time."""
+
+    def __init__(self, policy: Policy, base: Path, config: UpdateConfig, *, threads: int) -> None:
+        self._policy = policy
+        self._config = config
+        self._threads = threads
+        self._shapes = versions.base_shapes(base)
+        self._directory = base
+        self._digests: dict[int, str] = {}
+        self._lock = asyncio.Lock()
+        self._tasks: set[asyncio.Task[float]] = set()
+        self._seconds: dict[str, float] = {}
+        self._entered = 0.0
+        self.stage = Stage.IDLE
+        self.outcome = Outcome(policy.version)
+        self.changed = asyncio.Event()
+        self.changed.set()
+
+    async def apply(self, number: int, uri: str, digest: str) -> float:
+        """Seconds until the version was served; 0 when it was already. Idempotent by number and digest."""
+        task = asyncio.create_task(self._apply(number, uri, digest))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+    async def idle(self) -> None:
+        """Waits for transactions that run."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def _apply(self, number: int, uri: str, digest: str) -> float:
+        started = time.monotonic()
+        async with self._lock:
+            if self._digests.get(number, digest) != digest:
+                raise errors.version_conflict(number)
+            wanted = Version(number, digest)
+            if self._policy.version == wanted:
+                return 0.0
+            try:
+                await self._transact(wanted, uri)
+            except ServiceError as error:
+                self._settle(Outcome(self._policy.version, str(error), number))
+                log.warning("weights_refused", version=number, served=self._policy.version.number, error=str(error))
+                raise
+            self._digests[number] = digest
+            seconds = time.monotonic() - started
+            stages = {f"{stage}_seconds": round(spent, 3) for stage, spent in self._seconds.items()}
+            log.info("weights_served", version=number, seconds=round(seconds, 3), **stages)
+            self._settle(Outcome(wanted))
+            return seconds
+
+    async def _transact(self, wanted: Version, uri: str) -> None:
+        self._seconds = {}
+        try:
+            async with asyncio.timeout(self._config.update_seconds):
+                self._enter(Stage.STAGING)
+                staged = await asyncio.to_thread(
+                    versions.stage, uri, wanted.number, wanted.digest, self._config.staging
+                )
+                self._check_canaries(staged.manifest.canaries)
+                self._enter(Stage.VERIFYING)
+                await asyncio.to_thread(versions.verify, staged, self._shapes, self._threads)
+                self._enter(Stage.SWITCHING)
+                async with self._policy.held():
+                    await self._switch(staged, wanted)
+        except TimeoutError:
+            raise errors.update_failed(f"not served within {self._config.update_seconds:g} s") from None
+        except ServiceError:
+            raise
+        except Exception as error:
+            log.exception("update_failed", version=wanted.number, stage=self.stage.value)
+            raise errors.update_failed(f"{self.stage.value}: {type(error).__name__}: {error}") from error
+        finally:
+            self._enter(Stage.IDLE)
+
+    async def _switch(self, staged: versions.StagedVersion, wanted: Version) -> None:
+        backend = self._policy.backend
+        try:
+            for canary in staged.manifest.canaries:
+                await self._greedy(canary, 1)
+            await backend.load(staged.directory)
+            if not await backend.reset_cache():
+                raise errors.cache_not_reset()
+            self._enter(Stage.PROVING)
+            for canary in staged.manifest.canaries:
+                await self._prove(canary)
+        except BaseException:
+            await self._roll_back()
+            raise
+        previous, self._directory = self._directory, staged.directory
+        self._policy.switched(wanted)
+        versions.forget(self._config.staging, keep=[previous, staged.directory])
+
+    async def _roll_back(self) -> None:
+        """Puts the old weights back, or fails the policy: nobody vouches for what the engine holds."""
+        self._enter(Stage.ROLLING_BACK)
+        try:
+            await self._policy.backend.load(self._directory)
+            reset = await self._policy.backend.reset_cache()
+        except Exception as error:
+            log.exception("roll_back_failed", directory=str(self._directory))
+            self._policy.fail(f"the old weights could not be put back: {error}")
+            return
+        if not reset:
+            self._policy.fail("the prefix cache could not be reset after the old weights were put back")
+
+    async def _prove(self, canary: policy_pb2.Canary) -> None:
+        sample = await self._greedy(canary, len(canary.token_ids))
+        if sample.cached_tokens:
+            raise errors.cache_not_reset()
+        scores = await self._policy.backend.score(canary.prompt_token_ids, canary.token_ids)
+        worst = max(abs(ours - theirs) for ours, theirs in zip(scores, canary.logprobs, strict=True))
+        if not worst <= canary.tolerance:
+            raise errors.canary_mismatch(f"a log-probability is off by {worst:.4g}, {canary.tolerance:.4g} is allowed")
+        _check_greedy(canary, sample, scores)
+        log.debug("canary_passed", worst=worst)
+
+    async def _greedy(self, canary: policy_pb2.Canary, tokens: int) -> Sample:
+        sampling = Sampling(temperature=0.0, max_tokens=tokens)
+        return await self._policy.backend.generate("canary", canary.prompt_token_ids, sampling)
+
+    def _check_canaries(self, canaries: Iterable[policy_pb2.Canary]) -> None:
+        usable = 0
+        for canary in canaries:
+            tokens = [*canary.prompt_token_ids, *canary.token_ids]
+            if not canary.prompt_token_ids or not canary.token_ids or len(canary.logprobs) != len(canary.token_ids):
+                raise errors.canary_mismatch("a canary is incomplete")
+            if len(tokens) >= self._policy.max_context or max(tokens) >= self._policy.vocab_size:
+                raise errors.canary_mismatch("a canary does not fit the model")
+            usable += 1
+        if not usable:
+            raise errors.canary_mismatch("the manifest has no canary; weights that prove nothing are not served")
+
+    def _enter(self, stage: Stage) -> None:
+        now = time.monotonic()
+        if self.stage is not Stage.IDLE:
+            self._seconds[self.stage.value] = now - self._entered
+        self._entered = now
+        self.stage = stage
+
+    def _settle(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+        self.changed.set()
+
+
+def _check_greedy(canary: policy_pb2.Canary, sample: Sample, scores: list[float]) -> None:
+    """Equal to the canary's tokens up to a near tie: two tokens whose log-probabilities the tolerance cannot tell."""
+    for index, wanted in enumerate(canary.token_ids):
+        if index >= len(sample.token_ids):
+            raise errors.canary_mismatch(f"greedy text ended after {index} tokens ({sample.finish.value})")
+        if sample.token_ids[index] != wanted:
+            if sample.logprobs[index] - scores[index] <= canary.tolerance:
+                return
+            raise errors.canary_mismatch(f"greedy token {index} is {sample.token_ids[index]} instead of {wanted}")
