@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from playwright.async_api import Error
@@ -41,7 +42,7 @@ _TIME = re.compile(r"(\d{1,2}):(\d{2})\s*([AaPp])\.?[Mm]\.?")
 async def perform(tab: Tab, action: Action, closing: asyncio.Event) -> Failed | None:
     """Does the action. `closing` cuts a wait short when the session ends."""
     try:
-        return await _perform(tab, action, closing)
+        return await _DOING[type(action)](tab, action, closing)
     except DocumentReplacedError:
         return Failed(Reason.NOT_INTERACTABLE, "the page was replaced while the action went on")
     except Error as error:
@@ -49,37 +50,6 @@ async def perform(tab: Tab, action: Action, closing: asyncio.Event) -> Failed | 
         if tab.gone() or "closed" in error.message.lower():
             raise PageGoneError(error.message) from error
         return Failed(Reason.NOT_INTERACTABLE, error.message.splitlines()[0])
-
-
-async def _perform(tab: Tab, action: Action, closing: asyncio.Event) -> Failed | None:
-    match action:
-        case Click(element):
-            return await _click(tab, element, "left")
-        case RightClick(element):
-            return await _click(tab, element, "right")
-        case Hover(element):
-            return await _hover(tab, element)
-        case Type(element, text):
-            return await _type(tab, element, text)
-        case Search(element, text):
-            failed = await _type(tab, element, text)
-            return failed or await _press_enter(tab, begun=True)
-        case SelectDropdownOption(element, option):
-            return await _pick(tab, element, option)
-        case ScrollUp():
-            return await _scroll(tab, -1)
-        case ScrollDown():
-            return await _scroll(tab, 1)
-        case PressEnter():
-            return await _press_enter(tab)
-        case GoBackward():
-            return await _go(tab, -1)
-        case GoForward():
-            return await _go(tab, 1)
-        case Wait():
-            return await _wait(tab, closing)
-        case _:
-            raise AssertionError(f"{action} is not done on a tab")
 
 
 def _refused(element: str, why: str) -> Failed:
@@ -180,3 +150,23 @@ async def _wait(tab: Tab, closing: asyncio.Event) -> Failed | None:
     except TimeoutError:
         return None
     return None
+
+
+async def _search(tab: Tab, element: str, text: str) -> Failed | None:
+    return await _type(tab, element, text) or await _press_enter(tab, begun=True)
+
+
+_DOING: dict[type[Action], Callable[[Tab, Any, asyncio.Event], Awaitable[Failed | None]]] = {
+    Click: lambda tab, action, _: _click(tab, action.element, "left"),
+    RightClick: lambda tab, action, _: _click(tab, action.element, "right"),
+    Hover: lambda tab, action, _: _hover(tab, action.element),
+    Type: lambda tab, action, _: _type(tab, action.element, action.text),
+    Search: lambda tab, action, _: _search(tab, action.element, action.text),
+    SelectDropdownOption: lambda tab, action, _: _pick(tab, action.element, action.option),
+    ScrollUp: lambda tab, _action, _: _scroll(tab, -1),
+    ScrollDown: lambda tab, _action, _: _scroll(tab, 1),
+    PressEnter: lambda tab, _action, _: _press_enter(tab),
+    GoBackward: lambda tab, _action, _: _go(tab, -1),
+    GoForward: lambda tab, _action, _: _go(tab, 1),
+    Wait: lambda tab, _action, closing: _wait(tab, closing),
+}

@@ -89,20 +89,16 @@ def format_action(action: Action) -> str:
             return "go_backward()"
         case GoForward():
             return "go_forward()"
-        case Type(element, argument) | Search(element, argument) | SelectDropdownOption(element, argument):
-            return _do(action, argument=argument, element=element)
+        case Type(element, text) | Search(element, text) | SelectDropdownOption(element, text):
+            arguments = {"argument": text, "element": element}
         case Click(element) | RightClick(element) | Hover(element):
-            return _do(action, element=element)
+            arguments = {"element": element}
         case SwitchTab(tab):
-            return _do(action, argument=str(tab))
+            arguments = {"argument": str(tab)}
         case _:
-            return _do(action)
-
-
-def _do(action: Action, **arguments: str) -> str:
-    written = [f"action={_quote(_NAMES[type(action)])}"]
-    written += [f"{name}={_quote(value)}" for name, value in arguments.items()]
-    return f"do({', '.join(written)})"
+            arguments = {}
+    written = "".join(f", {name}={_quote(value)}" for name, value in arguments.items())
+    return f"do(action={_quote(_NAMES[type(action)])}{written})"
 
 
 def _quote(text: str) -> str:

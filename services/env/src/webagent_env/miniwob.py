@@ -3,7 +3,8 @@
 The same task and seed give the same page: the page's random numbers are seeded from document start and again when the
 episode starts, and its wall clock starts at a fixed moment. The page's own time limit is set beyond any session's
 lifetime, and never cleared, because a page without a running limit pays nothing; the reward read is the raw one, which
-does not decay. The instruction is read from the page once, so the box that shows it is left out of observations.
+does not decay. The instruction is read from the page once, so the box that shows it is left out of observations, as
+are the displays beside the task.
 
 The package is found without being imported: its requirements (gymnasium, selenium) are not needed for its pages.
 """
@@ -74,6 +75,8 @@ _START = """
   core.setDataMode("train");
   core.EPISODE_MAX_TIME = limit;
   core.startEpisodeReal();
+  // Focusing a dialog wider than the page scrolls it sideways.
+  window.scrollTo(0, 0);
   while (!WOB_TASK_READY) await new Promise(requestAnimationFrame);
   const utterance = core.getUtterance();
   return typeof utterance === "string" ? utterance : utterance.utterance;
@@ -87,7 +90,7 @@ class MiniWob:
     name = "miniwob"
     viewport = (160, 210)
     ended = '() => typeof WOB_DONE_GLOBAL !== "undefined" && WOB_DONE_GLOBAL === true'
-    hidden: tuple[str, ...] = ("#query",)
+    hidden: tuple[str, ...] = ("#query", "#reward-display", "#click-canvas", "#sync-task-cover")
 
     def __init__(self) -> None:
         self._html = _find_pages()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable
 from dataclasses import dataclass
 
 import structlog
@@ -191,12 +192,12 @@ class SessionPool:
         await self._bounded(session.close(), entry.spec.session_id)
         log.info("session_closed", session_id=entry.spec.session_id, steps=session.next_step_index)
 
-    async def _bounded(self, closing: object, session_id: str) -> None:
+    async def _bounded(self, closing: Awaitable[None], session_id: str) -> None:
         try:
             async with asyncio.timeout(self._close_timeout):
-                await closing  # type: ignore[misc]
+                await closing
         except TimeoutError:
-            log.error("context_did_not_close", session_id=session_id)
+            log.warning("context_did_not_close", session_id=session_id)
 
     def _closed(self, task: asyncio.Task[None]) -> None:
         self._closing.discard(task)

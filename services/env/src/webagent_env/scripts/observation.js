@@ -6,6 +6,7 @@
   const ATTRIBUTES = ["title", "value", "type", "placeholder", "data-value", "data-text", "data-testid", "data-label"];
   const CLICKABLE_TAGS = new Set(["INPUT", "TEXTAREA", "SELECT", "BUTTON", "A", "IFRAME", "VIDEO", "OBJECT", "EMBED", "DETAILS"]);
   const CLICKABLE_ROLES = new Set(["button", "tab", "link", "checkbox", "menuitem", "menuitemcheckbox", "menuitemradio", "radio"]);
+  const CONTROLS = new Set(["A", "BUTTON"]);
   const SKIPPED_TAGS = new Set(["SCRIPT", "STYLE", "NOSCRIPT", "TEMPLATE", "HEAD", "LINK", "META"]);
   const LONGEST_TEXT = 500;
   const DEEPEST = 600;
@@ -28,12 +29,14 @@
     document.removeEventListener(`${channel}-settled`, heard);
     requestAnimationFrame(() => requestAnimationFrame(() => resolve({ quiet: document.readyState === "complete", ended: null })));
   });
+  // Elements that listen for clicks or presses, and whether for whole clicks.
   const listeners = () => {
-    const found = new Set();
-    const hear = (event) => found.add(event.composedPath()[0]);
-    window.addEventListener(`${channel}-clickable`, hear, true);
+    const found = new Map();
+    const hear = (event) => found.set(event.composedPath()[0], event.type.endsWith("clickable"));
+    const names = [`${channel}-clickable`, `${channel}-pressable`];
+    for (const name of names) window.addEventListener(name, hear, true);
     signal("mark");
-    window.removeEventListener(`${channel}-clickable`, hear, true);
+    for (const name of names) window.removeEventListener(name, hear, true);
     return found;
   };
 
@@ -77,12 +80,26 @@
       this.omitted = new Set(options.omitAttributes);
       this.hidden = new Set(options.hidden.flatMap((selector) => [...document.querySelectorAll(selector)]));
       this.listening = listeners();
+      this.lenders = this.findLenders();
       this.labelled = [];
       this.length = 0;
     }
 
+    // Elements that react to clicks and hold others that do. Only the innermost are numbered, so such an element lends
+    // its reaction to its first text: a row with a delete button can still be opened.
+    findLenders() {
+      const lenders = new Set();
+      for (const [element, whole] of this.listening) {
+        if (whole && element.querySelector("a,button,input,select,textarea") !== null) lenders.add(element);
+        for (let above = element.parentElement; above !== null; above = above.parentElement)
+          if (this.listening.get(above)) lenders.add(above);
+      }
+      return lenders;
+    }
+
     read() {
-      let text = document.body ? this.visit(document.body, false, 0).html.trim() : "";
+      const top = { pointer: false, control: false, lent: { open: false } };
+      let text = document.body ? this.visit(document.body, top, 0).html.trim() : "";
       const bytes = new TextEncoder().encode(text);
       if (bytes.length <= this.limit) return { text, truncated: false };
       const marker = "\n(page cut here: it is longer than an observation may be)";
@@ -94,8 +111,9 @@
       return { text: text + marker, truncated: true };
     }
 
-    // Returns the element's HTML, or its children's if it is elided, and whether something in it is labelled.
-    visit(element, pointerAbove, depth) {
+    // Returns the element's HTML, or its children's if it is elided, and whether something in it is labelled. `above`
+    // is what the ancestors are: of pointer cursor, a control, lending a click that no text has taken yet.
+    visit(element, above, depth) {
       const nothing = { html: "", clickable: false };
       const tag = element.tagName;
       if (this.length > this.limit || depth > DEEPEST || SKIPPED_TAGS.has(tag) || this.hidden.has(element)) return nothing;
@@ -110,10 +128,17 @@
         pointer = style.cursor === "pointer";
         visible = near && style.visibility === "visible" && element.getAttribute("aria-hidden") !== "true";
       }
-      const inner = this.inner(element, visible, pointer, depth);
-      const label = visible && !inner.clickable && this.isClickable(element, pointer && !pointerAbove) && pointOf(element)
+      const here = {
+        pointer,
+        control: above.control || (visible && (CONTROLS.has(tag) || this.hasRole(element))),
+        lent: this.lenders.has(element) ? { open: true } : above.lent,
+      };
+      const inner = this.inner(element, visible, here, depth);
+      const borrows = above.lent.open && inner.own !== "" && here.lent === above.lent;
+      const label = visible && !inner.clickable && (borrows || this.isClickable(element, above, pointer)) && pointOf(element)
         ? this.labelled.push(element) - 1
         : null;
+      if (label !== null && borrows) above.lent.open = false;
       const attributes = visible ? this.attributes(element, inner.own) : [];
       const kept = visible && (label !== null || inner.clickableChildren > 1 || inner.own || attributes.length > 0);
       const clickable = inner.clickable || label !== null;
@@ -128,7 +153,7 @@
     }
 
     // The element's content: own text in place, children in between.
-    inner(element, visible, pointer, depth) {
+    inner(element, visible, here, depth) {
       const result = { html: "", own: "", clickable: false, clickableChildren: 0 };
       if (element.tagName === "SELECT") {
         if (visible) result.html = this.options(element);
@@ -144,7 +169,7 @@
           result.html += escape(text);
           this.length += text.length;
         } else if (child.nodeType === Node.ELEMENT_NODE) {
-          const part = this.visit(child, pointer, depth + 1);
+          const part = this.visit(child, here, depth + 1);
           result.html += part.html;
           if (part.clickable) result.clickableChildren += 1;
         }
@@ -195,15 +220,18 @@
       return `data-bbox="${[r.left, r.top, r.width, r.height].map(Math.round).join(",")}"`;
     }
 
-    isClickable(element, startsPointer) {
+    hasRole(element) {
+      return CLICKABLE_ROLES.has((element.getAttribute("role") ?? "").toLowerCase());
+    }
+
+    isClickable(element, above, pointer) {
       const tag = element.tagName;
       if (tag === "BODY" || tag === "HTML" || element.disabled === true) return false;
-      return startsPointer
-        || CLICKABLE_TAGS.has(tag)
-        || this.listening.has(element)
-        || element.hasAttribute("onclick")
+      if (CLICKABLE_TAGS.has(tag) || this.listening.has(element) || element.hasAttribute("onclick") || this.hasRole(element)) return true;
+      // What only looks clickable within a control is a part of it.
+      if (above.control) return false;
+      return (pointer && !above.pointer)
         || (tag === "IMG" && element.hasAttribute("usemap"))
-        || CLICKABLE_ROLES.has((element.getAttribute("role") ?? "").toLowerCase())
         || (element.isContentEditable && !element.parentElement?.isContentEditable)
         || (element.getAttribute("jsaction") ?? "").includes("click")
         || (tag === "LABEL" && element.control !== null && !element.control.disabled)

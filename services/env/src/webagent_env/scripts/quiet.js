@@ -3,7 +3,8 @@
 // It answers events on `document` whose name nobody in the page knows:
 //   <channel>-begin    an action begins: from now on timers belong to it
 //   <channel>-quiet    detail = bound in ms; answered by <channel>-settled, detail = JSON {quiet, ended}
-//   <channel>-mark     answered by one <channel>-clickable on each element that has a listener for clicks
+//   <channel>-mark     answered on each element with listeners: <channel>-clickable, or <channel>-pressable if it has
+//                      none for a whole click
 //
 // Quiet: no one-shot timer of at most 1 s begun by the action is pending, the document is complete, and the DOM has not
 // changed for two animation frames except by timers that repeat. A chain that re-arms itself and began before the
@@ -130,18 +131,20 @@
     frame(() => { still += 1; look(); });
   };
 
-  const CLICKS = new Set(["click", "mousedown", "mouseup", "pointerdown", "pointerup", "dblclick"]);
+  const CLICKS = new Set(["click", "dblclick", "mousedown", "mouseup", "pointerdown", "pointerup"]);
   const MOST_LISTENERS = 5000;
   const listening = new Set();
-  const known = new WeakSet();
-  const remember = (target) => {
-    if (!(target instanceof Element) || known.has(target) || listening.size >= MOST_LISTENERS) return;
-    if (target === document.documentElement || target === document.body) return;
-    known.add(target);
-    listening.add(new native.WeakRef(target));
+  const known = new WeakMap(); // element to whether it listens for whole clicks
+  const remember = (target, whole) => {
+    if (!(target instanceof Element) || target === document.documentElement || target === document.body) return;
+    if (!known.has(target)) {
+      if (listening.size >= MOST_LISTENERS) return;
+      listening.add(new native.WeakRef(target));
+    }
+    known.set(target, whole || known.get(target) === true);
   };
   EventTarget.prototype.addEventListener = function addEventListener(type, ...rest) {
-    if (CLICKS.has(type) && rest[0]) remember(this);
+    if (CLICKS.has(type) && rest[0]) remember(this, type === "click");
     return native.addEventListener.call(this, type, ...rest);
   };
   for (const prototype of [HTMLElement.prototype, SVGElement.prototype]) {
@@ -149,7 +152,7 @@
     Object.defineProperty(prototype, "onclick", {
       ...onclick,
       set(handler) {
-        if (handler) remember(this);
+        if (handler) remember(this, true);
         onclick.set.call(this, handler);
       },
     });
@@ -171,7 +174,8 @@
     for (const reference of listening) {
       const element = reference.deref();
       if (element === undefined) listening.delete(reference);
-      else if (element.isConnected) native.dispatch(element, new native.Event(channel + "-clickable", { composed: true }));
+      else if (element.isConnected)
+        native.dispatch(element, new native.Event(`${channel}-${known.get(element) ? "clickable" : "pressable"}`, { composed: true }));
     }
   });
   native.addEventListener.call(document, "scroll", changed, { capture: true, passive: true });
