@@ -68,7 +68,7 @@ class StackConfig(Config):
     """The local stack: processes, their ports, and each service's own settings laid over what this file implies."""
 
     ports: PortsConfig = PortsConfig()
-    start_seconds: float = Field(default=180.0, gt=0, description="Bound on one service's start.")
+    start_seconds: float = Field(default=600.0, gt=0, description="Bound on one service's start.")
     drain_seconds: float = Field(default=5.0, gt=0, description="Bound on one service's orderly end.")
     max_restarts: int = Field(default=5, ge=0, description="Restarts of one service before the run is given up.")
     env: dict[str, object] = Field(default_factory=dict, description="Settings of the env service.")
