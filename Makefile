@@ -23,7 +23,7 @@ lint: setup ## Style and formatting
 	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .
 
 type: setup ## Types, and which package may import which
-	@$(BIN)/mypy && $(BIN)/lint-imports
+	@$(BIN)/mypy && $(BIN)/lint-imports --no-logo
 
 proto: ## Generate the Python sources of the contracts
 	@scripts/proto.sh generate

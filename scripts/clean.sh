@@ -3,4 +3,4 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rm -rf .venv .venv-proto .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-find proto libs services tests -name __pycache__ -o -name '*.egg-info' -o -name build | xargs -r rm -rf
+find proto libs services tests \( -name __pycache__ -o -name '*.egg-info' -o -name build \) -prune -exec rm -rf {} +
