@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from webagent.inference.v1 import inference_pb2_grpc
@@ -15,10 +16,11 @@ from webagent_runtime.server import Server
 
 @pytest.fixture(scope="session")
 def env() -> Iterator[Process]:
-    process = env_process()
-    process.start()
-    yield process
-    process.stop()
+    with TemporaryDirectory(prefix="env-") as directory:
+        process = env_process(Path(directory))
+        process.start()
+        yield process
+        process.stop()
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -69,9 +70,10 @@ class Process:
                 self.kill()
 
 
-def env_process() -> Process:
-    """The env service, not yet started."""
-    return Process("webagent_env", "webagent.env.v1.EnvironmentService", "server.drain_seconds=2")
+def env_process(directory: Path) -> Process:
+    """The env service, not yet started. Its directory must be its own: it cleans up there after a predecessor."""
+    options = (f"state_directory={directory}", "server.drain_seconds=2", "sessions.capacity=32")
+    return Process("webagent_env", "webagent.env.v1.EnvironmentService", *options)
 
 
 def evaluator_process() -> Process:
