@@ -1,0 +1,173 @@
+"""A real replica for each backend, and a trainer that writes policy versions. The 135M model, loaded once."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hashlib
+import json
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+import safetensors.torch
+import torch
+from google.protobuf import json_format
+
+from webagent.inference.v1 import inference_pb2 as pb
+from webagent.inference.v1 import inference_pb2_grpc
+from webagent.trajectory.v1 import policy_pb2
+from webagent_inference import modeldir
+from webagent_inference.chat import Chat, ChatMessage
+from webagent_inference.config import InferenceConfig
+from webagent_inference.prepare import DEFAULT_OUT, prepare
+from webagent_inference.replica import Replica, started
+from webagent_runtime.client import open_channel
+from webagent_runtime.config import validate
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+TOLERANCE = 0.15
+
+
+@pytest.fixture(scope="session")
+def model() -> Path:
+    directory = REPOSITORY / DEFAULT_OUT
+    prepare(directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def chat(model: Path) -> Chat:
+    return Chat.load(model, "smollm2")
+
+
+@pytest.fixture(scope="session")
+def configure(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., InferenceConfig]:
+    def make(**changes: Any) -> InferenceConfig:
+        values: dict[str, Any] = {
+            "server": {"port": 0},
+            "admin": {"port": 0},
+            "model": {"path": model},
+            "engine": {"max_context": 1024, "max_sequences": 16, "cache_bytes": 256 << 20},
+            "updates": {"staging": tmp_path_factory.mktemp("staging"), "retry_seconds": 0.1},
+        }
+        return validate(InferenceConfig, {**values, **changes}, source="test")
+
+    return make
+
+
+@dataclass(frozen=True)
+class Served:
+    """A replica and clients of it."""
+
+    replica: Replica
+    policy: inference_pb2_grpc.InferenceServiceAsyncStub
+    admin: inference_pb2_grpc.InferenceAdminServiceAsyncStub
+
+    async def generate(self, prompt: list[int], *, timeout: float = 60, **settings: Any) -> pb.GenerateResponse:
+        minimum = settings.pop("min_weights_version", 0)
+        sampling = pb.SamplingSettings(**{"temperature": 1.0, "max_tokens": 16, **settings})
+        request = pb.GenerateRequest(
+            request_id="test", prompt_token_ids=prompt, sampling=sampling, min_weights_version=minimum
+        )
+        return await self.policy.Generate(request, timeout=timeout)
+
+    async def score(self, prompt: list[int], token_ids: list[int]) -> pb.ScoreResponse:
+        return await self.policy.Score(pb.ScoreRequest(prompt_token_ids=prompt, token_ids=token_ids), timeout=60)
+
+    async def update(self, version: policy_pb2.PolicyVersion) -> pb.UpdateWeightsResponse:
+        request = pb.UpdateWeightsRequest(
+            version=version.version, uri=version.uri, manifest_digest=version.manifest_digest
+        )
+        return await self.admin.UpdateWeights(request, timeout=60)
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session", params=["vllm", "transformers"])
+async def served(request: pytest.FixtureRequest, configure: Callable[..., InferenceConfig]) -> AsyncIterator[Served]:
+    async with started(configure(backend=request.param)) as replica:
+        policy, admin = open_channel(replica.server.address), open_channel(replica.admin.address)
+        try:
+            yield Served(
+                replica,
+                inference_pb2_grpc.InferenceServiceStub(policy),
+                inference_pb2_grpc.InferenceAdminServiceStub(admin),
+            )
+        finally:
+            await asyncio.gather(policy.close(), admin.close())
+
+
+class Trainer:
+    """Writes policy versions as the trainer does: perturbed weights, a manifest, a canary that it computed itself."""
+
+    def __init__(self, model: Path, chat: Chat, directory: Path) -> None:
+        from transformers import AutoModelForCausalLM
+
+        self._model: Any = AutoModelForCausalLM.from_pretrained(str(model), dtype=torch.bfloat16).eval()
+        self._base = copy.deepcopy(self._model.state_dict())
+        self._directory = directory
+        self._prompt = chat.prompt([ChatMessage("user", "Describe the sea, the wind and the sky. " * 20)])
+        self._last = 0
+
+    def publish(self, *, noise: float = 0.02, canary_of: float | None = None) -> policy_pb2.PolicyVersion:
+        """A version whose weights differ from the base by noise; `canary_of` computes the canary with other weights."""
+        self._last += 1
+        directory = self._directory / str(self._last)
+        directory.mkdir()
+        canary = self._canary(noise if canary_of is None else canary_of)
+        self._perturb(noise)
+        tensors = {name: tensor.contiguous() for name, tensor in self._model.state_dict().items()}
+        safetensors.torch.save_file(tensors, directory / "model-00001-of-00001.safetensors")
+        return self.announce(directory, self._manifest(directory, canary))
+
+    def announce(self, directory: Path, manifest: policy_pb2.PolicyManifest) -> policy_pb2.PolicyVersion:
+        content = json.dumps(json_format.MessageToDict(manifest, preserving_proto_field_name=True)).encode()
+        (directory / "manifest.json").write_bytes(content)
+        return policy_pb2.PolicyVersion(
+            version=manifest.version, uri=directory.as_uri(), manifest_digest=hashlib.sha256(content).hexdigest()
+        )
+
+    def manifest_of(self, version: policy_pb2.PolicyVersion) -> tuple[Path, policy_pb2.PolicyManifest]:
+        directory = Path(version.uri.removeprefix("file://"))
+        text = (directory / "manifest.json").read_text()
+        return directory, json_format.Parse(text, policy_pb2.PolicyManifest())
+
+    def _perturb(self, noise: float) -> None:
+        generator = torch.Generator().manual_seed(round(noise * 1e6))
+        with torch.no_grad():
+            for name, tensor in self._model.state_dict().items():
+                scale = noise * self._base[name].float().std() if tensor.dim() > 1 else 0.0
+                tensor.copy_(self._base[name].float() + scale * torch.randn(tensor.shape, generator=generator))
+
+    def _canary(self, noise: float) -> policy_pb2.Canary:
+        self._perturb(noise)
+        ids = torch.tensor([self._prompt])
+        with torch.inference_mode():
+            greedy = self._model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False)
+            tokens = greedy[0, len(self._prompt) :]
+            logits = self._model(greedy, logits_to_keep=len(tokens) + 1).logits[0, :-1].float()
+        logprobs = logits.log_softmax(-1).gather(1, tokens[:, None])[:, 0].tolist()
+        return policy_pb2.Canary(
+            prompt_token_ids=self._prompt, token_ids=tokens.tolist(), logprobs=logprobs, tolerance=TOLERANCE
+        )
+
+    def _manifest(self, directory: Path, canary: policy_pb2.Canary) -> policy_pb2.PolicyManifest:
+        manifest = policy_pb2.PolicyManifest(version=self._last, step=self._last, phase="rl", canaries=[canary])
+        for path in sorted(directory.glob("*.safetensors")):
+            content = path.read_bytes()
+            for span in modeldir.tensor_spans(path):
+                manifest.tensors.add(
+                    name=span.name,
+                    file=path.name,
+                    dtype=span.dtype,
+                    shape=span.shape,
+                    sha256=hashlib.sha256(content[span.start : span.end]).hexdigest(),
+                )
+        return manifest
+
+
+@pytest.fixture(scope="session")
+def trainer(model: Path, chat: Chat, tmp_path_factory: pytest.TempPathFactory) -> Trainer:
+    return Trainer(model, chat, tmp_path_factory.mktemp("policies"))
