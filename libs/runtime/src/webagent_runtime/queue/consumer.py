@@ -14,11 +14,14 @@ import structlog
 from google.protobuf.message import DecodeError, Message
 from opentelemetry import trace
 
+from webagent_runtime.errors import ServiceError
 from webagent_runtime.queue.connection import Connection
 from webagent_runtime.queue.pull import Pull, PullBroken
 from webagent_runtime.telemetry import remote_span
 
 log = structlog.get_logger()
+
+_CONFIRM_SECONDS = 2.0
 
 T = TypeVar("T", bound=Message)
 
@@ -37,7 +40,7 @@ class Delivery(Generic[T]):
         self.delivery: int = raw.metadata.num_delivered
 
     async def ack(self) -> None:
-        """Removes the message from the queue; returns once the server confirmed it."""
+        """Removes the message from the queue; returns once the server confirmed it, or will deliver it again."""
         await self._settle(b"+ACK")
 
     async def nak(self, delay: float = 0.0) -> None:
@@ -70,10 +73,19 @@ class Delivery(Generic[T]):
                 log.warning("heartbeat_failed", subject=self._raw.subject, error=str(error))
 
     async def _settle(self, verdict: bytes) -> None:
-        await self._connection.retry(f"{verdict[:4].decode()} on {self._raw.subject}", self._settle_once, verdict)
+        """Tells the server, and again until it confirms.
+
+        A server that crashed may not remember this delivery, and then never confirms. Once `ack_wait_seconds` are over
+        the message is delivered again whatever is said, so that is when this gives up.
+        """
+        try:
+            async with asyncio.timeout(self._connection.config.ack_wait_seconds):
+                await self._connection.retry(f"{verdict[:4].decode()} {self._raw.subject}", self._settle_once, verdict)
+        except (TimeoutError, ServiceError) as error:
+            log.warning("delivery_not_confirmed", subject=self._raw.subject, verdict=verdict.decode(), error=str(error))
 
     async def _settle_once(self, verdict: bytes) -> None:
-        await self._connection.nats.request(self._raw.reply, verdict, timeout=self._connection.config.request_timeout)
+        await self._connection.nats.request(self._raw.reply, verdict, timeout=_CONFIRM_SECONDS)
 
 
 class Consumer(Generic[T]):
@@ -95,6 +107,7 @@ class Consumer(Generic[T]):
         self._bury = bury
         self._pull = Pull(connection, stream, name)
         self._lock = asyncio.Lock()
+        self._closed = False
 
     async def next(self, timeout: float) -> Delivery[T] | None:
         """The next message, or None if there is none within `timeout` seconds."""
@@ -106,7 +119,7 @@ class Consumer(Generic[T]):
         except TimeoutError:
             return None
         try:
-            while (left := end - loop.time()) > 0:
+            while not self._closed and (left := end - loop.time()) > 0:
                 raw = await self._take(left)
                 delivery = None if raw is None else await self._decode(raw)
                 if delivery is not None:
@@ -116,7 +129,9 @@ class Consumer(Generic[T]):
             self._lock.release()
 
     async def close(self) -> None:
-        """Stops reading."""
+        """Stops reading; a `next` under way ends within seconds."""
+        self._closed = True
+        self._pull.stop()
         async with self._lock:
             await self._pull.close()
 

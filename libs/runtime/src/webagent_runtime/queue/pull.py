@@ -33,14 +33,15 @@ class Pull:
         self._inbox = ""
         self._requests = 0
         self._expires = 0.0
+        self._closed = False
 
     async def next(self, timeout: float) -> Any | None:
-        """The next message, or None if there is none within `timeout` seconds."""
+        """The next message, or None if there is none within `timeout` seconds or the pull is stopped."""
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout
-        while (left := end - loop.time()) > 0:
-            if not await self._connection.wait_connected(left):
-                return None
+        while not self._closed and (left := end - loop.time()) > 0:
+            if not await self._connection.wait_connected(min(PULL_SECONDS, left)):
+                continue
             await self._request(min(PULL_SECONDS, left))
             wait = max(0.001, min(end, self._expires + _LATE_SECONDS) - loop.time())
             try:
@@ -58,9 +59,14 @@ class Pull:
                 raise PullBroken(f"{self._name}: {status} {message.headers.get('Description', '')}".strip())
         return None
 
+    def stop(self) -> None:
+        """Makes `next` return soon, now and later."""
+        self._closed = True
+
     async def close(self) -> None:
         """Stops reading and hands back what was delivered but never taken."""
-        if self._subscription is None:
+        self.stop()
+        if self._subscription is None or not self._connection.nats.is_connected:
             return
         while self._subscription.pending_msgs:
             message = await self._subscription.next_msg(timeout=0.1)
