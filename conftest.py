@@ -24,6 +24,7 @@ SERVICES = {
     "rollout": "webagent.rollout.v1.RolloutService",
     "trainer": "webagent.trainer.v1.TrainerService",
 }
+PROGRAMS = Path(sys.executable).parent
 START_SECONDS = 90
 STOP_SECONDS = 30
 
@@ -49,15 +50,13 @@ def free_port() -> int:
 
 
 @contextmanager
-def running_service(
-    name: str, log: Path, settings: dict[str, object], python: str = sys.executable
-) -> Iterator[Running]:
-    """Starts `python -m webagent_<name>`, waits until it is ready, and ends it with all its processes."""
+def running_service(name: str, log: Path, settings: dict[str, object], programs: Path = PROGRAMS) -> Iterator[Running]:
+    """Starts `webagent-<name>`, waits until it is ready, and ends it with all its processes."""
     port = free_port()
     options = [f"--set={key}={value}" for key, value in {"server.port": port, **settings}.items()]
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [python, "-m", f"webagent_{name}", *options],
+            [programs / f"webagent-{name}", *options],
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
