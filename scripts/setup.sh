@@ -58,13 +58,13 @@ install_chromium() {
   if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
     say "installing Chromium with apt-get"
     export DEBIAN_FRONTEND=noninteractive
-    quietly apt-get install -y -q --no-install-recommends chromium 9>&- && return
+    quietly apt-get install -y -q --no-install-recommends chromium-headless-shell 9>&- && return
     quietly apt-get update -q 9>&-
-    quietly apt-get install -y -q --no-install-recommends chromium 9>&-
+    quietly apt-get install -y -q --no-install-recommends chromium-headless-shell 9>&-
   else
     say "downloading Chromium with Playwright"
     quietly .venv/bin/playwright install chromium || {
-      echo "setup: Chromium is missing: install it (Debian: apt-get install chromium) and run make setup again" >&2
+      echo "setup: Chromium is missing: install it (Debian: apt-get install chromium-headless-shell) and run make setup again" >&2
       return 1
     }
     touch .venv/setup-chromium
@@ -85,7 +85,7 @@ trap 'rm -f "$log".*' EXIT
 once locked "$(sha256sum <requirements/local.lock)" install_locked
 # Console scripts carry the path, so a checkout that was moved installs its packages again.
 once packages "$root $(cat "${packages[@]/%//pyproject.toml}" | sha256sum)" install_packages
-[ -x /usr/lib/chromium/chromium ] || [ -e .venv/setup-chromium ] || install_chromium
+[ -x /usr/lib/chromium/chromium-headless-shell ] || [ -x /usr/lib/chromium/chromium ] || [ -e .venv/setup-chromium ] || install_chromium
 if [ ! -e $model ]; then
   say "converting the default model"
   quietly .venv/bin/python -m webagent_inference.prepare --out $model

@@ -21,6 +21,7 @@ from webagent_cli.offers import check_offers
 from webagent_cli.stack import HOST, nats_program
 
 CHROMIUM_PLACES = (
+    "/usr/lib/chromium/chromium-headless-shell",
     "/usr/lib/chromium/chromium",
     "/usr/lib/chromium-browser/chromium-browser",
     "/opt/google/chrome/chrome",
