@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
+from nats import connect
 from webagent.trajectory.v1 import trajectory_pb2 as tp
 from webagent_rollout.player import Player
 from webagent_rollout.testing import Process, ScriptedPolicy, episode, live_sessions, request
@@ -43,9 +44,11 @@ def working(
     async def start(outbox: Outbox = queue, drain_seconds: float = 0.0) -> AsyncIterator[Worker]:
         worker = Worker(player, queue.requests, outbox, payloads, concurrency=4)
         running = asyncio.create_task(worker.run())
-        yield worker
-        await worker.drain(drain_seconds)
-        await running
+        try:
+            yield worker
+        finally:
+            await worker.drain(drain_seconds)
+            await running
 
     return start
 
@@ -151,16 +154,20 @@ async def test_a_drain_lets_episodes_end_that_can(queue: Queue, working, policy:
     assert (await outcome(queue)).delivery == 1
 
 
-async def test_a_request_that_names_no_episode_is_a_dead_letter(queue: Queue, working) -> None:
-    nameless = request(episode(""))
-    stop, letters = asyncio.Event(), []
+async def test_a_request_that_names_no_episode_is_a_dead_letter(queue: Queue, nats: str, working) -> None:
+    nameless = tp.RolloutRequest(run_id="run", group_id="group")
+    stop = asyncio.Event()
+    letters: list[tp.DeadLetter] = []
 
     async def on_dead(letter: tp.DeadLetter) -> None:
         letters.append(letter)
         stop.set()
 
     async with working(), asyncio.timeout(BOUND):
-        await queue.publish_request(nameless)
+        # As another client may: ours refuses to.
+        client = await connect(nats)
+        await client.jetstream().publish("webagent.requests.run", nameless.SerializeToString())
+        await client.close()
         await queue.run_dead_letters(on_dead, stop)
     assert [tp.RolloutRequest.FromString(letter.payload) for letter in letters] == [nameless]
 

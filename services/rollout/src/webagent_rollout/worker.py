@@ -52,23 +52,18 @@ class Worker:
         self._slots = asyncio.Semaphore(concurrency)
         self._episodes: set[asyncio.Task[None]] = set()
         self._stopping = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._ended.set()
 
     async def run(self) -> None:
         """Takes requests until `stop`; a queue that is down for long is logged and asked again."""
-        consumer = self._requests()
-        while not self._stopping.is_set():
-            await self._slots.acquire()
-            delivery = None
-            try:
-                delivery = await consumer.next(TAKE_SECONDS)
-            except Exception:
-                log.exception("no request could be taken")
-                await self._pause()
-            finally:
-                if delivery is None:
-                    self._slots.release()
-            if delivery is not None:
-                self._begin(delivery)
+        self._ended.clear()
+        try:
+            consumer = self._requests()
+            while not self._stopping.is_set():
+                await self._take(consumer)
+        finally:
+            self._ended.set()
 
     def stop(self) -> None:
         """Takes no further requests."""
@@ -79,10 +74,30 @@ class Worker:
         self.stop()
         if self._episodes:
             await asyncio.wait(self._episodes, timeout=seconds)
+        await self._hand_back()
+        # A last request may have been taken while the first ones were waited for.
+        await self._ended.wait()
+        await self._hand_back()
+
+    async def _hand_back(self) -> None:
         left = list(self._episodes)
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
+
+    async def _take(self, consumer: Consumer[RolloutRequest]) -> None:
+        await self._slots.acquire()
+        delivery = None
+        try:
+            delivery = await consumer.next(TAKE_SECONDS)
+        except Exception:
+            log.exception("no request could be taken")
+            await self._pause()
+        finally:
+            if delivery is None:
+                self._slots.release()
+        if delivery is not None:
+            self._begin(delivery)
 
     async def _pause(self) -> None:
         with contextlib.suppress(TimeoutError):
@@ -101,10 +116,10 @@ class Worker:
         """Brings one request to its end; the boundary behind which nothing may fall."""
         request = delivery.message
         episode = request.episode.episode_id
-        if not request.run_id or not episode:
-            await delivery.terminate("the request names no run or no episode")
-            return
         try:
+            if not request.run_id or not episode:
+                await delivery.terminate("the request names no run or no episode")
+                return
             async with delivery.held():
                 trajectory = await self._player.play(request, delivery=delivery.delivery)
                 await self._publish(trajectory)

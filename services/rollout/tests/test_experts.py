@@ -1,0 +1,71 @@
+"""Every expert solves its task on the real page, which says so itself."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import uuid
+
+import pytest
+from webagent.env.v1 import env_pb2, env_pb2_grpc, probe_pb2, probe_pb2_grpc
+from webagent_rollout.experts import EXPERTS, ExpertLost
+from webagent_rollout.testing import Process
+from webagent_runtime.client import open_channel
+
+SECONDS = 60.0
+TURNS = 25
+AT_ONCE = 12
+
+
+async def is_solved(address: str, task: str, seed: int, at_once: asyncio.Semaphore) -> bool:
+    async with at_once, open_channel(address) as channel:
+        env, probe = env_pb2_grpc.EnvironmentServiceStub(channel), probe_pb2_grpc.ProbeServiceStub(channel)
+        suite, task_id = task.split("/")
+        session = f"expert-{uuid.uuid4().hex}"
+        opened = await env.CreateSession(
+            env_pb2.CreateSessionRequest(
+                session_id=session,
+                task=env_pb2.TaskRef(suite=suite, task_id=task_id),
+                seed=seed,
+                options=env_pb2.SessionOptions(omit_attributes=["data-bbox"]),
+            ),
+            timeout=SECONDS,
+        )
+        try:
+            page, past, over = opened.observation.text, [], False
+            while not over and len(past) < TURNS:
+                past.append(EXPERTS[task](opened.instruction, page, past))
+                request = env_pb2.StepRequest(session_id=session, step_index=len(past) - 1, action_text=past[-1])
+                step = await env.Step(request, timeout=SECONDS)
+                page, over = step.observation.text, step.terminated
+            rule = (await probe.GetTaskRule(probe_pb2.GetTaskRuleRequest(session_id=session), timeout=SECONDS)).rule
+            query = probe_pb2.ProbeRequest(session_id=session, javascript=rule.native.reward_javascript)
+            reward = json.loads((await probe.Probe(query, timeout=SECONDS)).value_json)
+            return bool(reward["done"]) and reward["reward"] >= rule.native.success_threshold
+        except ExpertLost:
+            return False
+        finally:
+            await env.CloseSession(env_pb2.CloseSessionRequest(session_id=session), timeout=SECONDS)
+
+
+async def solved(address: str, task: str, seeds: range) -> int:
+    at_once = asyncio.Semaphore(AT_ONCE)
+    return sum(await asyncio.gather(*(is_solved(address, task, seed, at_once) for seed in seeds)))
+
+
+async def test_every_expert_solves_its_task(env: Process) -> None:
+    at_once = asyncio.Semaphore(AT_ONCE)
+    outcomes = await asyncio.gather(*(is_solved(env.address, task, 1, at_once) for task in EXPERTS))
+
+    assert [task for task, outcome in zip(EXPERTS, outcomes, strict=True) if not outcome] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("task", EXPERTS)
+async def test_an_expert_solves_nearly_every_seed(env: Process, task: str) -> None:
+    assert await solved(env.address, task, range(100, 130)) >= 28
+
+
+def test_there_are_experts_enough_for_the_quick_and_the_long_run() -> None:
+    assert len(EXPERTS) >= 20
