@@ -54,21 +54,27 @@ install_packages() {
   pip --no-deps --no-build-isolation "${editable[@]}"
 }
 
+install_by_apt() {
+  export DEBIAN_FRONTEND=noninteractive
+  say "installing $* with apt-get"
+  # An image that is new has no package lists, one that is old may have outdated ones.
+  apt-get install -y -q --no-install-recommends "$@" >/dev/null 2>&1 && return
+  quietly apt-get update -q
+  quietly apt-get install -y -q --no-install-recommends "$@"
+}
+
+has_chromium() { [ -x /usr/lib/chromium/chromium ] || [ -e .venv/setup-chromium ]; }
+
+has_libnuma() { grep -q 'libnuma\.so\.1' <(/sbin/ldconfig -p); }
+
+# For machines where apt-get cannot help.
 install_chromium() {
-  if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
-    say "installing Chromium with apt-get"
-    export DEBIAN_FRONTEND=noninteractive
-    quietly apt-get install -y -q --no-install-recommends chromium-headless-shell 9>&- && return
-    quietly apt-get update -q 9>&-
-    quietly apt-get install -y -q --no-install-recommends chromium-headless-shell 9>&-
-  else
-    say "downloading Chromium with Playwright"
-    quietly .venv/bin/playwright install chromium || {
-      echo "setup: Chromium is missing: install it (Debian: apt-get install chromium-headless-shell) and run make setup again" >&2
-      return 1
-    }
-    touch .venv/setup-chromium
-  fi
+  say "downloading Chromium with Playwright"
+  quietly .venv/bin/playwright install chromium || {
+    echo "setup: Chromium is missing: install it (Debian: apt-get install chromium) and run make setup again" >&2
+    return 1
+  }
+  touch .venv/setup-chromium
 }
 
 check_imports() {
@@ -81,11 +87,23 @@ exec 9>.cache/setup.lock
 flock 9
 trap 'rm -f "$log".*' EXIT
 
+apt=
+if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
+  missing=()
+  has_chromium || missing+=(chromium)
+  has_libnuma || missing+=(libnuma1)
+  if [ ${#missing[@]} -gt 0 ]; then
+    install_by_apt "${missing[@]}" 9>&- &
+    apt=$!
+  fi
+fi
 [ -x .venv/bin/python ] || { check_python && "${PYTHON:-python3}" -m venv .venv; }
 once locked "$(sha256sum <requirements/local.lock)" install_locked
 # Console scripts carry the path, so a checkout that was moved installs its packages again.
 once packages "$root $(cat "${packages[@]/%//pyproject.toml}" | sha256sum)" install_packages
-[ -x /usr/lib/chromium/chromium-headless-shell ] || [ -x /usr/lib/chromium/chromium ] || [ -e .venv/setup-chromium ] || install_chromium
+[ -x /usr/lib/chromium/chromium-headless-shell ] || [ -z "$apt" ] || wait "$apt"
+has_chromium || install_chromium
+has_libnuma || echo "setup: libnuma is missing, and vLLM needs it: install it (Debian: apt-get install libnuma1)" >&2
 if [ ! -e $model ]; then
   say "converting the default model"
   quietly .venv/bin/python -m webagent_inference.prepare --out $model
