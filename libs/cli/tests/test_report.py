@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
@@ -14,7 +15,7 @@ from webagent_cli import charts
 from webagent_cli.config import LoopConfig, load_loop
 from webagent_cli.episodes import Trajectory
 from webagent_cli.evaluation import evaluation_jobs
-from webagent_cli.record import IterationRecord, RunRecord
+from webagent_cli.iterations import Iteration, read_iterations
 from webagent_cli.report import EPISODES, choose_episodes, write_report
 from webagent_cli.result import Difference, Rate, Result, outcomes_of
 from webagent_cli.runs import Run
@@ -66,7 +67,7 @@ def run(tmp_path: Path, config: LoopConfig) -> Run:
             kept = picture if job.screenshots else None
             delimited.append(run.episodes(phase), episode(job.task, job.seed, success=success, picture=kept))
     iterations = [
-        IterationRecord(phase="rl", iteration=i, at=0.0, metrics={"reward_mean": i / 10, "ratio_mean": 1.001})
+        Iteration(phase="rl", iteration=i, at=0.0, metrics={"reward_mean": i / 10, "ratio_mean": 1.001})
         for i in range(1, 6)
     ]
     result = Result(
@@ -136,9 +137,14 @@ def test_ticks_are_round_and_hold_all_values() -> None:
     assert charts.spanning([5.0, 5.0]).low < charts.spanning([5.0, 5.0]).high
 
 
-def test_a_repeated_iteration_replaces_what_came_after_it() -> None:
-    record = RunRecord()
-    for iteration in (1, 2, 3):
-        record.add_iteration("rl", iteration, {"reward_mean": 0.1 * iteration})
-    record.add_iteration("rl", 2, {"reward_mean": 0.9})
-    assert [(one.iteration, one.metrics["reward_mean"]) for one in record.iterations] == [(1, 0.1), (2, 0.9)]
+def test_a_repeated_iteration_counts_as_it_was_last_written(run: Run) -> None:
+    lines = [(1, 0.1), (2, 0.2), (3, float("nan")), (2, 0.9)]
+    run.metrics.write_text(
+        "".join(
+            json.dumps({"time": 0.0, "phase": "rl", "iteration": i, "version": i, "reward_mean": v}) + "\n"
+            for i, v in lines
+        )
+        + '{"time": 0.0, "pha'
+    )
+    read = [(one.iteration, one.metrics) for one in read_iterations(run)]
+    assert read == [(1, {"reward_mean": 0.1}), (2, {"reward_mean": 0.9}), (3, {})]

@@ -4,7 +4,9 @@ dispatched = open + scored + invalid + expired + dead
 scored     = unused + trained + stale + no_variance + refused + surplus
 """
 
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 
 from rich.console import Console
@@ -14,13 +16,25 @@ from webagent_runtime.config import ConfigError
 from webagent_cli.errors import RunError
 from webagent_cli.runs import Run, find_run
 
+BUSY_SECONDS = 10.0
 OUTCOMES = ("open", "scored", "invalid", "expired", "dead")
 USES = ("unused", "trained", "stale", "no_variance", "refused", "surplus")
 
 
 def read_counts(run: Run) -> dict[str, int]:
-    """The counts under the names that `LedgerCounts` has in the contract."""
-    raise NotImplementedError
+    """The counts under the names that `LedgerCounts` has in the contract; all 0 without a ledger."""
+    counts = dict.fromkeys(("dispatched", *OUTCOMES, *USES, "late"), 0)
+    if not run.ledger.is_file():
+        return counts
+    with closing(sqlite3.connect(f"{run.ledger.as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)) as database:
+        rows = database.execute("SELECT outcome, use, COUNT(*) FROM episodes GROUP BY outcome, use").fetchall()
+        counts["late"] = database.execute("SELECT COUNT(*) FROM late").fetchone()[0]
+    for outcome, use, number in rows:
+        counts["dispatched"] += number
+        counts["open" if outcome is None else outcome.lower()] += number
+        if outcome == "SCORED":
+            counts["unused" if use is None else use.lower()] += number
+    return counts
 
 
 def check_sums(counts: Mapping[str, int]) -> None:

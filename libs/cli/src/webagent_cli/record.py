@@ -1,6 +1,5 @@
 """What a run has done so far, kept in phases.json and written after each step, so that it can be continued."""
 
-import time
 from pathlib import Path
 from typing import Self
 
@@ -14,25 +13,13 @@ class PhaseRecord(BaseModel):
     done: bool = False
 
 
-class IterationRecord(BaseModel):
-    """The trainer's numbers after one iteration."""
-
-    phase: str
-    iteration: int
-    at: float
-    metrics: dict[str, float] = {}
-
-
 class RunRecord(BaseModel):
-    """Phases and iterations of a run, and the largest memory seen."""
+    """Phases of a run, and the largest memory seen."""
 
     phases: dict[str, PhaseRecord] = {}
-    iterations: list[IterationRecord] = []
     versions: dict[str, int] = Field(default={}, description="Policy version that each phase evaluated.")
     peak_memory_bytes: int = 0
     restarts: dict[str, int] = {}
-    ledger: dict[str, int] = {}
-    components: dict[str, str] = {}
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -48,8 +35,3 @@ class RunRecord(BaseModel):
     def phase(self, name: str) -> PhaseRecord:
         """The phase's entry, made if it is new."""
         return self.phases.setdefault(name, PhaseRecord())
-
-    def add_iteration(self, phase: str, iteration: int, metrics: dict[str, float]) -> None:
-        """Notes an iteration; a repeated one (after a resume) replaces what was noted from it on."""
-        kept = [old for old in self.iterations if old.phase != phase or old.iteration < iteration]
-        self.iterations = [*kept, IterationRecord(phase=phase, iteration=iteration, at=time.time(), metrics=metrics)]

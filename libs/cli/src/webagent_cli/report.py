@@ -142,10 +142,13 @@ def _curves(result: Result) -> list[tuple[str, str, Markup]]:
         found.append(("Importance ratio", caption, picture))
     losses = [(one.iteration, one.metrics["loss"]) for one in bc if "loss" in one.metrics]
     if losses:
-        y = charts.spanning([value for _, value in losses], floor=0.0)
+        measured = [(one.iteration, one.metrics["held_out_loss"]) for one in bc if "held_out_loss" in one.metrics]
+        y = charts.spanning([value for _, value in losses + measured], floor=0.0)
         x = charts.counting(losses[-1][0])
-        picture = charts.line_chart([Series("loss", losses, "--bc")], x, y, label="Cloning loss", x_label="step")
-        found.append(("Loss while cloning", "Mean cross-entropy of the demonstrated replies.", picture))
+        lines = [Series("loss", losses, "--bc"), Series("held-out loss", measured)]
+        picture = charts.line_chart(lines, x, y, label="Cloning loss", x_label="step")
+        caption = "Mean cross-entropy of demonstrated replies; blue: of demonstrations held back."
+        found.append(("Loss while cloning", caption, picture))
     # The charts escape their own text.
     return [(title, caption, Markup(picture)) for title, caption, picture in found]  # noqa: S704
 

@@ -16,8 +16,10 @@ from webagent_cli.clients import CALL_SECONDS, Clients
 from webagent_cli.config import LoopConfig
 from webagent_cli.episodes import Trajectory, final_outcomes
 from webagent_cli.evaluation import evaluation_jobs, summarize
+from webagent_cli.iterations import Iteration, read_iterations
 from webagent_cli.journal import read_episodes
-from webagent_cli.record import IterationRecord, RunRecord
+from webagent_cli.ledger import read_counts
+from webagent_cli.record import RunRecord
 from webagent_cli.runs import Run
 
 PHASES = ("zero_shot", "bc", "rl", "rl_greedy")
@@ -73,7 +75,7 @@ class Result(BaseModel):
     total_seconds: float
     seeds: dict[str, list[int]]
     policy_versions: dict[str, int]
-    iterations: list[IterationRecord]
+    iterations: list[Iteration]
     ratio_mean: list[float]
     ledger: dict[str, int]
     restarts: dict[str, int]
@@ -177,6 +179,7 @@ async def write_result(clients: Clients, run: Run, config: LoopConfig, record: R
     """Computes the figures, writes result.json and returns them."""
     phases = {phase: found for phase in PHASES if (found := outcomes_of(run, config, phase))}
     overall, tasks = await _rates(clients, phases)
+    iterations = read_iterations(run)
     result = Result(
         run=run.id,
         variant=config.variant,
@@ -190,11 +193,11 @@ async def write_result(clients: Clients, run: Run, config: LoopConfig, record: R
         total_seconds=sum(phase.seconds for phase in record.phases.values()),
         seeds=_seeds(config),
         policy_versions=record.versions,
-        iterations=record.iterations,
+        iterations=iterations,
         ratio_mean=[
-            one.metrics["ratio_mean"] for one in record.iterations if one.phase == "rl" and "ratio_mean" in one.metrics
+            one.metrics["ratio_mean"] for one in iterations if one.phase == "rl" and "ratio_mean" in one.metrics
         ],
-        ledger=record.ledger,
+        ledger=read_counts(run),
         restarts=record.restarts,
         peak_memory_bytes=record.peak_memory_bytes,
         cores=psutil.cpu_count() or 0,

@@ -66,13 +66,18 @@ class Run:
         return self.path / "ledger.sqlite"
 
     @property
+    def metrics(self) -> Path:
+        """The trainer's numbers, one JSON line for each iteration."""
+        return self.path / "metrics.jsonl"
+
+    @property
     def payloads(self) -> Path:
         """Screenshots and long observations."""
         return self.path / "payloads"
 
     @property
     def record(self) -> Path:
-        """What has been done so far: phases, their wall time, iterations."""
+        """What has been done so far: phases and their wall time."""
         return self.path / "phases.json"
 
     @property

@@ -84,23 +84,12 @@ class TrainerRun:
         request = trainer_pb2.WatchRunRequest(run_id=self._run.id)
         async for event in self._trainer.WatchRun(request, timeout=WATCH_SECONDS):
             status = event.status
-            self._note(status, view)
+            view.advance(_shown(dict(status.metrics)), done=status.iteration, total=status.iterations)
             if status.state in wanted and (PHASES.get(status.phase) == phase or status.state in ENDED):
                 return status
             if status.state in ENDED:
                 self._fail(status)
         return None
-
-    def _note(self, status: trainer_pb2.RunStatus, view: PhaseView) -> None:
-        phase = PHASES.get(status.phase, "")
-        metrics = dict(status.metrics)
-        self._record.ledger = {field.name: value for field, value in status.ledger.ListFields()}
-        if phase and status.iteration:
-            known = [one.iteration for one in self._record.iterations if one.phase == phase]
-            if status.iteration not in known:
-                self._record.add_iteration(phase, status.iteration, metrics)
-                self._record.write(self._run.record)
-        view.advance(_shown(metrics), done=status.iteration, total=status.iterations)
 
     def _fail(self, status: trainer_pb2.RunStatus) -> NoReturn:
         state = trainer_pb2.RunState.Name(status.state).removeprefix("RUN_STATE_").lower()
