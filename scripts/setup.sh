@@ -13,8 +13,10 @@ say() { echo "setup: $* (${SECONDS} s)"; }
 
 # quietly COMMAND...: its output goes to the log, and is shown only if it fails.
 quietly() {
-  if ! "$@" >"$log.$BASHPID" 2>&1; then
-    tail -n 40 "$log.$BASHPID" >&2
+  # Named before the command is forked, which would have a number of its own.
+  local output=$log.$BASHPID
+  if ! "$@" >"$output" 2>&1; then
+    tail -n 40 "$output" >&2
     echo "setup: failed: $*" >&2
     return 1
   fi
