@@ -1,0 +1,235 @@
+"""One rank's share of the policy: a DeepSpeed engine, and the frozen reference beside it.
+
+Every public method is collective: all ranks call it with the same arguments, and rank 0's return value counts. An
+optimizer step is one call of `learn`, however many packs its rows make; gradients are summed in float32 and the rows'
+weights are the loss's only normalization.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import deepspeed
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from webagent_trainer.batches import LearningRow, per_token, share_out, token_advantages, token_weights
+from webagent_trainer.canary import Continuation, continue_greedily
+from webagent_trainer.config import DeepSpeedConfig, OptimizerConfig
+from webagent_trainer.loss import TokenLoss, cloning_loss, grpo_loss, sampler_weights
+from webagent_trainer.model import PackedModel, load_model
+from webagent_trainer.packing import Pack
+
+_SUMS = ("loss", "tokens", "kl", "clipped", "surprise", "ratio", "ratio_tokens", "computed")
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """Which loss `learn` takes a step on."""
+
+    cloning: bool = False
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    kl_coefficient: float = 0.0
+    sampler_ratio_cap: float = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class StepReport:
+    """Sums over all rows of one step, its gradient's length and the largest |log ratio| to the sampler."""
+
+    sums: dict[str, float]
+    gradient_norm: float
+    max_log_ratio: float
+
+
+class Learner:
+    """The policy, its optimizer and its reference."""
+
+    def __init__(self, config: DeepSpeedConfig) -> None:
+        self._config = config
+        self._rank = dist.get_rank()
+        self._ranks = dist.get_world_size()
+        self._engine: Any = None
+        self._reference: PackedModel | None = None
+        self._temperature = 1.0
+        if config.threads is not None:
+            torch.set_num_threads(config.threads)
+
+    def open(self, model: str, reference: str | None, optimizer: OptimizerConfig, temperature: float) -> None:
+        """Loads the policy with a fresh optimizer, and the reference policy if there is one."""
+        self.close()
+        dtype = torch.bfloat16 if self._config.bf16 else torch.float32
+        policy = load_model(Path(model), dtype=dtype)
+        if self._config.gradient_checkpointing:
+            policy.causal_lm.gradient_checkpointing_enable({"use_reentrant": False})
+        policy.train()
+        self._temperature = temperature
+        self._engine = _initialize(policy, self._config, optimizer)
+        if reference is not None:
+            self._reference = load_model(Path(reference), dtype=dtype).to(self._engine.device)
+            self._reference.requires_grad_(False)
+
+    def close(self) -> None:
+        """Frees the policy, the optimizer and the reference. Idempotent."""
+        if self._engine is not None:
+            self._engine.destroy()
+        self._engine = self._reference = None
+        gc.collect()
+
+    def logprobs(self, rows: Sequence[LearningRow], reference: bool = False) -> list[tuple[float, ...]]:
+        """The log-probability of each reply token of each row, under the policy or its reference."""
+        model: Any = self._reference if reference else self._engine
+        index = {id(row): place for place, row in enumerate(rows)}
+        own: dict[int, tuple[float, ...]] = {}
+        with torch.no_grad():
+            for pack, members in self._share(rows):
+                values = model(pack, self._temperature).cpu().split(pack.reply_lengths)
+                for row, value in zip(members, values, strict=True):
+                    # Fillers are copies and not looked for.
+                    if id(row) in index:
+                        own[index[id(row)]] = tuple(value.tolist())
+        merged = own if self._ranks == 1 else self._merge(own)
+        return [merged[place] for place in range(len(rows))]
+
+    def learn(self, rows: Sequence[LearningRow], objective: Objective, learning_rate: float) -> StepReport:
+        """One optimizer step on the sum of the rows' losses."""
+        sums = dict.fromkeys(_SUMS, 0.0)
+        widest = 0.0
+        for pack, members in self._share(rows):
+            logprobs = self._engine(pack, self._temperature)
+            loss, report, spread = _pack_loss(logprobs, members, objective)
+            # DeepSpeed averages gradients over ranks; the weights ask for their sum.
+            self._engine.backward(loss * self._ranks, scale_wrt_gas=False)
+            if any(row.weight for row in members):
+                report |= {"loss": loss.item(), "computed": float(len(pack.token_ids))}
+                sums = {name: value + report.get(name, 0.0) for name, value in sums.items()}
+                widest = max(widest, spread)
+        for group in self._engine.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self._engine.step()
+        norm = self._engine.get_global_grad_norm()
+        sums, widest = self._combine(sums, widest)
+        return StepReport(sums, float(norm), widest)
+
+    def weights(self) -> dict[str, Tensor]:
+        """The policy's tensors in bfloat16 under the base model's names, on rank 0; empty elsewhere."""
+        tensors: dict[str, Tensor] = {}
+        model = self._engine.module.causal_lm
+        for name, parameter in model.named_parameters():
+            with deepspeed.zero.GatheredParameters([parameter], enabled=self._config.zero_stage == 3):
+                if self._rank == 0:
+                    if parameter.numel() == 0:
+                        raise RuntimeError(f"{name} is empty: its shards were not gathered")
+                    # A copy: training goes on while these are written.
+                    tensors[name] = parameter.detach().to("cpu", torch.bfloat16, copy=True)
+        return tensors
+
+    def continuations(
+        self, prompts: Sequence[Sequence[int]], wanted: int, length: int, margin: float
+    ) -> list[Continuation]:
+        """What the policy says greedily after `wanted` of the prompts; prompts after which it is unsure come last."""
+        model = self._engine.module.causal_lm
+        found: list[Continuation] = []
+        with (
+            torch.no_grad(),
+            deepspeed.zero.GatheredParameters(list(model.parameters()), enabled=self._config.zero_stage == 3),
+        ):
+            for prompt in prompts:
+                found.append(continue_greedily(model, prompt, length=length, margin=margin))
+                if sum(len(one.tokens) * 2 >= length for one in found) == wanted:
+                    break
+        return sorted(found, key=lambda one: -len(one.tokens))[:wanted]
+
+    def save(self, directory: str) -> None:
+        """Writes parameters and optimizer for `restore`."""
+        self._engine.save_checkpoint(directory, tag="engine")
+
+    def restore(self, directory: str) -> None:
+        """Reads what `save` wrote, with the same number of ranks."""
+        loaded, _ = self._engine.load_checkpoint(directory, tag="engine")
+        if loaded is None:
+            raise RuntimeError(f"{directory} holds no engine state")
+
+    def _share(self, rows: Sequence[LearningRow]) -> list[tuple[Pack, list[LearningRow]]]:
+        return share_out(rows, budget=self._config.pack_tokens, ranks=self._ranks)[self._rank]
+
+    def _merge(self, own: dict[int, tuple[float, ...]]) -> dict[int, tuple[float, ...]]:
+        parts: list[dict[int, tuple[float, ...]]] = [{} for _ in range(self._ranks)]
+        dist.all_gather_object(parts, own)
+        return {place: values for part in parts for place, values in part.items()}
+
+    def _combine(self, sums: dict[str, float], widest: float) -> tuple[dict[str, float], float]:
+        if self._ranks == 1:
+            return sums, widest
+        added = torch.tensor(list(sums.values()), dtype=torch.float64, device=self._engine.device)
+        most = torch.tensor(widest, dtype=torch.float64, device=self._engine.device)
+        dist.all_reduce(added)
+        dist.all_reduce(most, dist.ReduceOp.MAX)
+        return dict(zip(sums, added.tolist(), strict=True)), most.item()
+
+
+def _initialize(policy: PackedModel, config: DeepSpeedConfig, optimizer: OptimizerConfig) -> Any:
+    adamw = torch.optim.AdamW(
+        policy.parameters(),
+        lr=optimizer.learning_rate,
+        betas=(optimizer.beta1, optimizer.beta2),
+        weight_decay=optimizer.weight_decay,
+        fused=True,
+    )
+    zero: dict[str, Any] = {"stage": config.zero_stage, "overlap_comm": False}
+    if config.offload_optimizer:
+        zero["offload_optimizer"] = {"device": "cpu"}
+    settings = {
+        "train_micro_batch_size_per_gpu": 1,
+        "gradient_accumulation_steps": 1,
+        # One step per call of `learn`, after as many backward passes as there are packs.
+        "managed_gradient_accumulation": False,
+        "bf16": {"enabled": config.bf16},
+        "data_types": {"grad_accum_dtype": "fp32"},
+        "zero_optimization": zero,
+        "zero_allow_untested_optimizer": True,
+        "zero_force_ds_cpu_optimizer": False,
+        "gradient_clipping": optimizer.max_gradient_norm,
+        "steps_per_print": 10**9,
+    }
+    engine, *_ = deepspeed.initialize(model=policy, optimizer=adamw, config=settings)
+    return engine
+
+
+def _pack_loss(
+    logprobs: Tensor, rows: Sequence[LearningRow], objective: Objective
+) -> tuple[Tensor, dict[str, float], float]:
+    """The pack's loss, its sums for the report, and its largest |log ratio| to the sampler at equal versions."""
+    device = logprobs.device
+    weights = token_weights(rows).to(device)
+    if objective.cloning:
+        loss, report = cloning_loss(logprobs, weights)
+        return loss, report, 0.0
+    sampler = per_token([row.sampler for row in rows]).to(device)
+    stale = torch.tensor([flag for row in rows for flag in row.stale], device=device)
+    # Without a value from when the batch began this is the batch's only step, which begins now.
+    old = per_token([row.old for row in rows]).to(device) if rows[0].old else logprobs.detach()
+    reference = per_token([row.reference for row in rows]).to(device) if rows[0].reference else None
+    tokens = TokenLoss(
+        weights=weights,
+        advantages=token_advantages(rows).to(device),
+        old=old,
+        sampler_weights=sampler_weights(old, sampler, stale, cap=objective.sampler_ratio_cap),
+        reference=reference,
+    )
+    loss, report = grpo_loss(
+        logprobs,
+        tokens,
+        clip_low=objective.clip_low,
+        clip_high=objective.clip_high,
+        kl_coefficient=objective.kl_coefficient,
+    )
+    gaps = (logprobs.detach() - sampler)[~stale]
+    report |= {"ratio": gaps.exp().sum().item(), "ratio_tokens": float(gaps.numel())}
+    return loss, report, gaps.abs().max().item() if gaps.numel() else 0.0

@@ -1,0 +1,65 @@
+"""Which task and seed a group plays.
+
+Tasks are drawn by p(1-p) of their running success p, because a group teaches by the variance of its rewards: a task
+that always succeeds or always fails gives none. A floor keeps every task in play.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from webagent_trainer.chance import seeded
+from webagent_trainer.config import SeedRange, TaskSamplerConfig
+
+_UNKNOWN = 0.5
+
+
+class TaskSampler:
+    """A seeded source of tasks; its state travels in the checkpoint."""
+
+    def __init__(self, tasks: Sequence[str], seeds: SeedRange, config: TaskSamplerConfig, *, seed: int) -> None:
+        self._tasks = tuple(tasks)
+        self._seeds = seeds
+        self._config = config
+        self._chance = seeded("tasks", seed)
+        self._success = dict.fromkeys(self._tasks, _UNKNOWN)
+
+    @property
+    def success(self) -> Mapping[str, float]:
+        """The running success of each task."""
+        return self._success
+
+    def draw(self, groups: int) -> list[tuple[str, int]]:
+        """A task and a seed for each of `groups` groups; the counts of tasks follow their weights within one."""
+        weights = [max(p * (1.0 - p), self._config.floor) for p in self._success.values()]
+        step = sum(weights) / groups
+        mark = self._chance.random() * step
+        drawn: list[str] = []
+        reached = 0.0
+        for task, weight in zip(self._tasks, weights, strict=True):
+            reached += weight
+            while mark < reached and len(drawn) < groups:
+                drawn.append(task)
+                mark += step
+        # Rounding may leave the last mark just past the end.
+        drawn.extend(self._tasks[-1:] * (groups - len(drawn)))
+        self._chance.shuffle(drawn)
+        return [(task, self._chance.randrange(self._seeds.first, self._seeds.end)) for task in drawn]
+
+    def learn(self, task: str, success: float) -> None:
+        """Takes a group's mean reward into its task's running success."""
+        memory = self._config.memory
+        self._success[task] = memory * self._success[task] + (1.0 - memory) * min(max(success, 0.0), 1.0)
+
+    def state(self) -> dict[str, Any]:
+        """What `restore` needs, as JSON values."""
+        version, internal, gauss = self._chance.getstate()
+        return {"success": dict(self._success), "chance": [version, list(internal), gauss]}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Goes on where `state` was taken; tasks that are new since then start unknown."""
+        known = state["success"]
+        self._success = {task: float(known.get(task, _UNKNOWN)) for task in self._tasks}
+        version, internal, gauss = state["chance"]
+        self._chance.setstate((version, tuple(internal), gauss))

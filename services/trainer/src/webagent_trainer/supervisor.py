@@ -1,0 +1,137 @@
+"""Runs on rank 0: at most one active at a time, each with a thread that computes and a task that takes outcomes.
+
+A run is over when its thread ends; the board then says how. Everything of the run is closed before its task ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import structlog
+from webagent.trajectory.v1 import policy_pb2
+from webagent_runtime.config import PayloadConfig
+from webagent_runtime.errors import ServiceError
+from webagent_runtime.payloads import PayloadStore
+from webagent_runtime.queue import Queue
+
+from webagent_trainer.board import Board, State
+from webagent_trainer.books import Books, open_books
+from webagent_trainer.config import RunConfig
+from webagent_trainer.crew import Crew
+from webagent_trainer.errors import RunFailedError, RunStoppedError
+from webagent_trainer.exchange import Exchange
+from webagent_trainer.intake import Intake
+from webagent_trainer.phases import train
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class StartedRun:
+    """A run of this process, active or over."""
+
+    run_id: str
+    config: RunConfig
+    board: Board
+    books: Books | None
+    task: asyncio.Task[None]
+
+
+class Supervisor:
+    """Starts runs and looks after them."""
+
+    def __init__(self, queue: Queue, crew: Crew) -> None:
+        self._queue = queue
+        self._crew = crew
+        self._runs: dict[str, StartedRun] = {}
+
+    def get(self, run_id: str) -> StartedRun:
+        """A run by its id, or RUN_NOT_FOUND."""
+        run = self._runs.get(run_id)
+        if run is None:
+            message = f"this trainer has no run {run_id!r}"
+            raise ServiceError(grpc.StatusCode.NOT_FOUND, "RUN_NOT_FOUND", message)
+        return run
+
+    async def start(self, run_id: str, config: RunConfig) -> StartedRun:
+        """Starts or resumes a run. One that was started already is returned as it is."""
+        _check_id(run_id, config)
+        known = self._runs.get(run_id)
+        if known is not None and known.board.status.state is not State.STOPPED:
+            if known.config != config:
+                message = f"run {run_id!r} was started with another configuration"
+                raise ServiceError(grpc.StatusCode.ALREADY_EXISTS, "RUN_CONFLICT", message)
+            return known
+        active = [run for run in self._runs.values() if not run.task.done()]
+        if active:
+            message = f"run {active[0].run_id!r} is active; one process group holds one run"
+            raise ServiceError(grpc.StatusCode.FAILED_PRECONDITION, "BUSY", message)
+        board = Board(run_id, hold=config.pause_between_phases)
+        books = open_books(config, board)
+        payloads = PayloadStore(config.payloads or PayloadConfig(uri=_uri(config.run_directory / "payloads")))
+        await self._queue.ensure()
+        await self._queue.ensure_run(run_id)
+        task = asyncio.create_task(self._run(run_id, config, board, books, payloads))
+        self._runs[run_id] = StartedRun(run_id, config, board, books, task)
+        return self._runs[run_id]
+
+    async def versions(self, run_id: str) -> list[policy_pb2.PolicyVersion]:
+        """The versions that a run published, oldest first."""
+        self.get(run_id)
+        return [version for version in await self._queue.versions() if version.run_id == run_id]
+
+    async def stop(self) -> None:
+        """Ends what is active, in order."""
+        for run in self._runs.values():
+            run.board.ask_stop()
+        await asyncio.gather(*(run.task for run in self._runs.values()))
+
+    async def _run(
+        self, run_id: str, config: RunConfig, board: Board, books: Books | None, payloads: PayloadStore
+    ) -> None:
+        stop = asyncio.Event()
+        exchange = Exchange(asyncio.get_running_loop(), self._queue)
+        tasks: list[asyncio.Task[None]] = []
+        if books is not None:
+            intake = Intake(self._queue, payloads, run_id, books=books)
+            tasks.append(asyncio.create_task(intake.run(stop)))
+        training = asyncio.create_task(
+            asyncio.to_thread(train, config, crew=self._crew, exchange=exchange, board=board, books=books)
+        )
+        try:
+            await asyncio.wait({training, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            if not training.done():
+                # The intake ended first, which it does only by failing.
+                board.ask_stop()
+            await asyncio.wait({training})
+            stop.set()
+            await asyncio.gather(*tasks)
+            training.result()
+            board.update(state=State.SUCCEEDED)
+            await self._queue.drop_run(run_id)
+        except RunStoppedError:
+            board.update(state=State.STOPPED)
+        except RunFailedError as error:
+            log.warning("run_failed", reason=error.reason, detail=error.detail)
+            board.update(state=State.FAILED, reason=error.reason, detail=error.detail)
+        except Exception as error:
+            # The top of a run: whatever it was, the run ends and says so.
+            log.exception("run_crashed")
+            board.update(state=State.FAILED, reason="CRASHED", detail=f"{type(error).__name__}: {error}")
+        finally:
+            stop.set()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            log.info("run_over", run_id=run_id, state=board.status.state.value)
+
+
+def _check_id(run_id: str, config: RunConfig) -> None:
+    if run_id != config.run_directory.name:
+        message = f"run {run_id!r} must lie in a directory of that name, not in {config.run_directory}"
+        raise ServiceError(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_CONFIG", message)
+
+
+def _uri(directory: Path) -> str:
+    return directory.resolve().as_uri()
