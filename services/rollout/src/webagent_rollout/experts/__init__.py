@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from webagent_rollout.experts import clicking, exploring, forms, reading
+from webagent_rollout.experts import clicking, exploring, forms, mail, reading
 from webagent_rollout.experts.script import Expert, ExpertLost, Script, ScriptedExpert
 
 __all__ = ["EXPERTS", "Expert", "ExpertLost"]
@@ -17,6 +17,7 @@ _MINIWOB: Mapping[str, Script] = {
     "choose-date": exploring.pick_date,
     "choose-date-easy": exploring.pick_date,
     "choose-date-medium": exploring.pick_date,
+    "choose-date-nodelay": exploring.pick_date,
     "choose-list": forms.choose_from_list,
     "click-button": clicking.named_button,
     "click-button-sequence": clicking.button_sequence,
@@ -25,9 +26,12 @@ _MINIWOB: Mapping[str, Script] = {
     "click-checkboxes-transfer": forms.check_named,
     "click-collapsible": exploring.expand_and_submit,
     "click-collapsible-2": exploring.link_in_sections,
+    "click-collapsible-2-nodelay": exploring.link_in_sections,
+    "click-collapsible-nodelay": exploring.expand_and_submit,
     "click-dialog": clicking.only_button,
     "click-dialog-2": clicking.dialog_button,
     "click-link": clicking.named_link,
+    "click-menu": exploring.menu_entry,
     "click-option": forms.choose_option,
     "click-scroll-list": forms.choose_from_list,
     "click-tab": clicking.named_tab,
@@ -41,8 +45,13 @@ _MINIWOB: Mapping[str, Script] = {
     "click-widget": clicking.widget,
     "copy-paste": reading.copy_area,
     "copy-paste-2": reading.copy_area,
-    "email-inbox-delete": clicking.trash_of_sender,
-    "email-inbox-important": clicking.star_of_sender,
+    "email-inbox": mail.mail,
+    "email-inbox-delete": mail.mail,
+    "email-inbox-forward": mail.mail,
+    "email-inbox-important": mail.mail,
+    "email-inbox-noscroll": mail.mail,
+    "email-inbox-reply": mail.mail,
+    "email-inbox-star-reply": mail.mail,
     "enter-date": forms.enter_date,
     "enter-password": forms.enter_password,
     "enter-text": forms.enter_text,
@@ -53,13 +62,10 @@ _MINIWOB: Mapping[str, Script] = {
     "focus-text": clicking.only_field,
     "focus-text-2": clicking.nth_field,
     "form-sequence-2": forms.radio_and_number,
+    "form-sequence-3": forms.dropdown_then_button,
     "guess-number": reading.guess_number,
     "login-user": forms.login,
     "login-user-popup": forms.login,
-    "social-media": clicking.post_button,
-    "use-spinner": forms.spinner,
-    "form-sequence-3": forms.dropdown_then_button,
-    "click-menu": exploring.menu_entry,
     "multi-layouts": forms.movie_search,
     "multi-orderings": forms.movie_search,
     "navigate-tree": exploring.tree_entry,
@@ -70,9 +76,12 @@ _MINIWOB: Mapping[str, Script] = {
     "search-engine": exploring.search_result,
     "simple-algebra": reading.algebra,
     "simple-arithmetic": reading.arithmetic,
+    "social-media": clicking.post_button,
     "text-transform": reading.spelled_out,
     "unicode-test": clicking.named_button,
     "use-autocomplete": exploring.autocomplete,
+    "use-autocomplete-nodelay": exploring.autocomplete,
+    "use-spinner": forms.spinner,
 }
 
 EXPERTS: Mapping[str, Expert] = {f"miniwob/{task}": ScriptedExpert(script) for task, script in _MINIWOB.items()}

@@ -16,7 +16,6 @@ from webagent_rollout.experts.script import (
     press,
 )
 
-
 _POST_ICONS = ("Reply", "Retweet", "Like")
 
 
@@ -34,7 +33,7 @@ def numbered_button(turn: Turn) -> str:
 def button_sequence(turn: Turn) -> str:
     """Clicks button ONE, then button TWO."""
     words = turn.asked(r"button (\w+), then click button (\w+)")
-    return press(turn, words[len(turn.past) % len(words)])
+    return press(turn, words[turn.moves % len(words)])
 
 
 def only_button(turn: Turn) -> str:
@@ -82,26 +81,13 @@ def nth_field(turn: Turn) -> str:
     return click(nth(fields(turn), ordinal(which), "text field"))
 
 
-def trash_of_sender(turn: Turn) -> str:
-    """Clicks the trash icon of the email by the named sender: the first icon after the sender's name."""
-    return _icon_of_sender(turn, 0)
-
-
-def star_of_sender(turn: Turn) -> str:
-    """Clicks the star icon of the email by the named sender: the second icon after the sender's name."""
-    return _icon_of_sender(turn, 1)
-
-
-def _icon_of_sender(turn: Turn, offset: int) -> str:
-    (sender,) = turn.asked(r"email by (\S+) and click")
-    return click_or_scroll(turn, after_text(turn, sender, offset), sender)
-
-
 def post_button(turn: Turn) -> str:
     """Clicks the quoted button under the named user's post; buttons without an icon are in the menu behind the last."""
     (user,) = turn.asked(r"For the user (@\S+), click")
     wanted = turn.quoted[0]
     if wanted in _POST_ICONS:
         return click_or_scroll(turn, after_text(turn, user, _POST_ICONS.index(wanted)), user)
-    entries = [element for element in turn.page.tagged("li") if element.text in {wanted, f"{wanted} {user}"}]
-    return click(entries[0]) if entries else click_or_scroll(turn, after_text(turn, user, len(_POST_ICONS)), user)
+    menu = turn.page.tagged("li")
+    if not menu:
+        return click_or_scroll(turn, after_text(turn, user, len(_POST_ICONS)), user)
+    return click_or_scroll(turn, [entry for entry in menu if entry.text in {wanted, f"{wanted} {user}"}], wanted)

@@ -6,13 +6,13 @@ import re
 
 from webagent_rollout.experts.page import Element
 from webagent_rollout.experts.script import (
-    SCROLL_DOWN,
-    ExpertLost,
+    WAIT,
     Turn,
     click,
     click_or_scroll,
     fields,
     first,
+    hover,
     labelled,
     nth,
     press,
@@ -36,7 +36,7 @@ _MONTHS = (
 
 
 def link_in_tabs(turn: Turn) -> str:
-    """Goes through the tabs until the quoted link shows, then clicks it."""
+    """Goes through the tabs until the quoted link shows, then clicks it. The first is open from the start."""
     return _open_until(turn, r"^(Tab #)?\d$", already_open=1)
 
 
@@ -50,15 +50,14 @@ def _open_until(turn: Turn, heading: str, already_open: int) -> str:
     links = [element for element in labelled(turn, turn.quoted[0]) if element not in headings]
     if links:
         return click(links[0])
-    opened = already_open + sum(action != SCROLL_DOWN for action in turn.past)
-    if opened < len(headings):
-        return click(headings[opened])
-    raise ExpertLost("every tab or section was opened")
+    if turn.quoted[0] in turn.page.chunks and turn.past[-1:] != (WAIT,):
+        return WAIT  # the section is still unfolding
+    return click(nth(headings, already_open + turn.moves, "tab or section"))
 
 
 def expand_and_submit(turn: Turn) -> str:
     """Expands the only section, then submits."""
-    if turn.past:
+    if turn.moves:
         return press(turn, "Submit")
     headings = [element for element in turn.page.numbered if element.text.startswith("Section #")]
     return click(first(headings, "section"))
@@ -103,15 +102,16 @@ def tree_entry(turn: Turn) -> str:
     """Opens folders from top to bottom until the named entry shows, then clicks it."""
     found = labelled(turn, turn.quoted[0])
     folders = [element for element in turn.page.tagged("div") if not element.text]
-    opened = len(turn.past)
-    return click(found[0] if found else nth(folders, opened, "folder"))
+    return click(found[0] if found else nth(folders, turn.moves, "folder"))
 
 
 def menu_entry(turn: Turn) -> str:
-    """Clicks down the menu along the path that the instruction gives."""
+    """Hovers down the menu along the path that the instruction gives, and clicks its end."""
     (path,) = turn.asked(r"^Select (.+)$")
     names = path.split(">")
-    return press(turn, names[min(len(turn.past), len(names) - 1)])
+    depth = min(turn.moves, len(names) - 1)
+    entry = first(labelled(turn, names[depth]), names[depth])
+    return click(entry) if depth == len(names) - 1 else hover(entry)
 
 
 def contact_detail(turn: Turn) -> str:

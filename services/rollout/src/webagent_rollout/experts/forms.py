@@ -46,14 +46,14 @@ def enter_password(turn: Turn) -> str:
 def enter_date(turn: Turn) -> str:
     """Types the date into the date field and submits."""
     (date,) = turn.asked(r"Enter (\d\d/\d\d/\d{4})")
-    iso = datetime.strptime(date, "%m/%d/%Y").date().isoformat()  # noqa: DTZ007 - a bare date
+    iso = datetime.strptime(date, "%m/%d/%Y").date().isoformat()
     return fill_then_press(turn, [(first(fields(turn), "date field"), iso)], "Submit")
 
 
 def enter_time(turn: Turn) -> str:
     """Types the time into the time field and submits."""
     (time,) = turn.asked(r"Enter (\d+:\d\d [AP]M)")
-    clock = datetime.strptime(time, "%I:%M %p").strftime("%H:%M")  # noqa: DTZ007 - a bare time
+    clock = datetime.strptime(time, "%I:%M %p").strftime("%H:%M")
     return fill_then_press(turn, [(first(fields(turn), "time field"), clock)], "Submit")
 
 

@@ -95,11 +95,12 @@ def nth_word(turn: Turn) -> str:
 
 
 def copy_area(turn: Turn) -> str:
-    """Types the text area's text into the text field and submits."""
+    """Types the text area's text into the text field and submits. The text ends in a blank, which the page hides."""
     areas = turn.page.tagged("textarea")
     index = ordinal(turn.asked(r"from the (\d\w\w) text area")[0]) if len(areas) > 1 else 0
+    text = nth(areas, index, "text area").value
     field = first([field for field in fields(turn) if field.tag == "input"], "text field")
-    return fill_then_press(turn, [(field, nth(areas, index, "text area").value)], "Submit")
+    return press(turn, "Submit") if field.value == text else type_text(field, f"{text} ")
 
 
 def guess_number(turn: Turn) -> str:

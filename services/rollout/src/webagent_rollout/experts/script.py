@@ -16,9 +16,10 @@ from webagent_rollout.experts.page import Element, Page, parse
 
 _MOST_SCROLLS = 4
 SCROLL_DOWN = 'do(action="Scroll Down")'
+WAIT = 'do(action="Wait")'
 
 
-class ExpertLost(Exception):
+class ExpertLost(Exception):  # noqa: N818 - an outcome, not an error of the program
     """The page does not show what the script needs."""
 
 
@@ -42,6 +43,11 @@ class Turn:
     def quoted(self) -> list[str]:
         """The texts in double quotes in the instruction."""
         return re.findall(r'"([^"]*)"', self.instruction)
+
+    @property
+    def moves(self) -> int:
+        """How many past actions did more than scroll or wait."""
+        return sum(action not in {SCROLL_DOWN, WAIT} for action in self.past)
 
     def asked(self, pattern: str) -> tuple[str, ...]:
         """The groups of a pattern in the instruction."""
@@ -68,6 +74,11 @@ class ScriptedExpert:
 def click(element: Element) -> str:
     """Clicks an element."""
     return f'do(action="Click", element="{element.number}")'
+
+
+def hover(element: Element) -> str:
+    """Moves the pointer over an element."""
+    return f'do(action="Hover", element="{element.number}")'
 
 
 def type_text(element: Element, text: str) -> str:
@@ -108,7 +119,7 @@ def labelled(turn: Turn, text: str, *tags: str) -> list[Element]:
 
 
 def after_text(turn: Turn, text: str, offset: int) -> list[Element]:
-    """The numbered elements that follow this chunk of text, each by so many places."""
+    """The numbered elements that follow this chunk of loose text, each by so many places."""
     numbered = turn.page.numbered
     places = [index + offset for index, element in enumerate(numbered) if text in element.lead]
     return [numbered[place] for place in places if place < len(numbered)]
