@@ -83,7 +83,8 @@ def wait_until_ready(process: subprocess.Popen[bytes], address: str, service: st
                 if response.status == health_pb2.HealthCheckResponse.SERVING:
                     return
         except grpc.RpcError as error:
-            pytest.fail(f"{service} did not become ready ({error}):\n{log.read_text()[-4000:]}")
+            ended = f"exit code {process.returncode}" if process.poll() is not None else error.details()
+            pytest.fail(f"{service} did not become ready ({ended}):\n{log.read_text()[-4000:]}", pytrace=False)
     pytest.fail(f"{service} ended its health stream:\n{log.read_text()[-4000:]}")
 
 
