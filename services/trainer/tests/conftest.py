@@ -1,0 +1,34 @@
+"""A tiny Llama on disk and a real queue."""
+
+import os
+
+# The trainer's own processes inherit it: tests share the machine's few cores.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from webagent_runtime.config import QueueConfig
+from webagent_runtime.queue import Queue
+from webagent_runtime.testing import NatsServer, nats_server
+from webagent_trainer.testing import write_tiny_model
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="session")
+def nats() -> Iterator[NatsServer]:
+    with nats_server() as server:
+        yield server
+
+
+@pytest.fixture
+async def queue(nats: NatsServer) -> AsyncIterator[Queue]:
+    queue = await Queue.connect(QueueConfig(url=nats.url), name="test")
+    await queue.ensure()
+    yield queue
+    await queue.close()
