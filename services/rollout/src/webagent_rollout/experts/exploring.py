@@ -65,7 +65,7 @@ def expand_and_submit(turn: Turn) -> str:
 
 def search_result(turn: Turn) -> str:
     """Searches for the quoted text, goes to the result's page and clicks it; three results to a page."""
-    (which,) = turn.asked(r"click the (\d)\w\w search result")
+    (which,) = turn.asked(r"click the ([1-9])\w\w search result")
     page, place = divmod(int(which) - 1, 3)
     field = first(fields(turn), "search field")
     if field.value != turn.quoted[0]:
@@ -125,7 +125,7 @@ def contact_detail(turn: Turn) -> str:
 
 def pick_date(turn: Turn) -> str:
     """Opens the calendar, goes back to the month, clicks the day and submits."""
-    date = turn.asked(r"Select (\d\d)/(\d\d)/(\d{4}) as the date")
+    date = turn.asked(r"Select (0[1-9]|1[0-2])/(\d\d)/(\d{4}) as the date")
     field = first(fields(turn), "date field")
     if field.value == "/".join(date):
         return press(turn, "Submit")

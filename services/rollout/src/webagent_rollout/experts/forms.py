@@ -5,8 +5,6 @@ They go by what the page shows as filled in already, so an interruption such as 
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from webagent_rollout.experts.page import Element
 from webagent_rollout.experts.script import (
     ExpertLost,
@@ -22,6 +20,7 @@ from webagent_rollout.experts.script import (
     press,
     select,
     type_text,
+    whole_number,
 )
 
 
@@ -44,17 +43,16 @@ def enter_password(turn: Turn) -> str:
 
 
 def enter_date(turn: Turn) -> str:
-    """Types the date into the date field and submits."""
-    (date,) = turn.asked(r"Enter (\d\d/\d\d/\d{4})")
-    iso = datetime.strptime(date, "%m/%d/%Y").date().isoformat()
-    return fill_then_press(turn, [(first(fields(turn), "date field"), iso)], "Submit")
+    """Types the date into the date field, year first, and submits."""
+    month, day, year = turn.asked(r"Enter (\d\d)/(\d\d)/(\d{4})")
+    return fill_then_press(turn, [(first(fields(turn), "date field"), f"{year}-{month}-{day}")], "Submit")
 
 
 def enter_time(turn: Turn) -> str:
-    """Types the time into the time field and submits."""
-    (time,) = turn.asked(r"Enter (\d+:\d\d [AP]M)")
-    clock = datetime.strptime(time, "%I:%M %p").strftime("%H:%M")
-    return fill_then_press(turn, [(first(fields(turn), "time field"), clock)], "Submit")
+    """Types the time into the time field, by the 24-hour clock, and submits."""
+    hour, minute, half = turn.asked(r"Enter (\d+):(\d\d) ([AP])M")
+    hour = f"{int(hour) % 12 + (12 if half == 'P' else 0):02}"
+    return fill_then_press(turn, [(first(fields(turn), "time field"), f"{hour}:{minute}")], "Submit")
 
 
 def login(turn: Turn) -> str:
@@ -127,7 +125,7 @@ def spinner(turn: Turn) -> str:
     """Clicks the arrow up or down until the field shows the number, then submits."""
     (number,) = turn.asked(r"Select (-?\d+) with the spinner")
     up, down = (nth(turn.page.tagged("span"), index, "arrow") for index in range(2))
-    difference = int(number) - int(first(fields(turn), "spinner").value or "0")
+    difference = whole_number(number) - whole_number(first(fields(turn), "spinner").value)
     if difference == 0:
         return press(turn, "Submit")
     return click(up if difference > 0 else down)

@@ -12,16 +12,26 @@ from webagent_rollout.experts.script import (
     fields,
     fill_then_press,
     first,
+    labelled,
     nth,
     ordinal,
     press,
     type_text,
+    whole_number,
 )
 
-# After "lower than 5" guess 2, after "higher than 5" guess 7, and so on: a binary search told by the page alone.
+# A binary search that the page alone tells: what to guess after each answer.
+_FIRST_GUESS = "5"
 _NEXT_GUESS = {
-    "lower": {5: 2, 2: 0, 7: 6},
-    "higher": {5: 7, 2: 3, 7: 8, 0: 1, 3: 4, 8: 9},
+    "lower than 5": "2",
+    "lower than 2": "0",
+    "higher than 0": "1",
+    "higher than 2": "3",
+    "higher than 3": "4",
+    "higher than 5": "7",
+    "lower than 7": "6",
+    "higher than 7": "8",
+    "higher than 8": "9",
 }
 
 
@@ -32,7 +42,7 @@ def answer(turn: Turn, text: str) -> str:
 
 def arithmetic(turn: Turn) -> str:
     """Solves `a + b =`, `a - b =` or `a x b =`."""
-    found = re.search(r"(\d+) ([-+x]) (\d+) =", turn.page.text)
+    found = re.search(r"([0-9]+) ([-+x]) ([0-9]+) =", turn.page.text)
     if found is None:
         raise ExpertLost("no sum on the page")
     left, right = int(found[1]), int(found[3])
@@ -41,7 +51,7 @@ def arithmetic(turn: Turn) -> str:
 
 def algebra(turn: Turn) -> str:
     """Solves an equation such as `x + 3 = 5` for x."""
-    found = re.search(r"(x|-?\d+) ([-+]) (x|-?\d+) = (-?\d+)", turn.page.text)
+    found = re.search(r"(x|[0-9]+) ([-+]) (x|[0-9]+) = ([0-9]+)", turn.page.text)
     if found is None:
         raise ExpertLost("no equation on the page")
     left, sign, right, total = found[1], found[2], found[3], int(found[4])
@@ -105,22 +115,17 @@ def copy_area(turn: Turn) -> str:
 
 def guess_number(turn: Turn) -> str:
     """Finds the number by halving, going by what the page says about the last guess."""
-    field = first(fields(turn), "number field")
-    guess = 5
-    found = re.search(r"The number is (lower|higher) than (\d)", turn.page.text)
-    if found:
-        guess = _NEXT_GUESS[found[1]][int(found[2])]
-    return press(turn, "Submit") if field.value == str(guess) else type_text(field, str(guess))
+    found = re.search(r"The number is ((?:lower|higher) than [0-9])", turn.page.text)
+    guess = _NEXT_GUESS.get(found[1]) if found else _FIRST_GUESS
+    if guess is None:
+        raise ExpertLost("every number was guessed")
+    return answer(turn, guess)
 
 
 def odd_or_even(turn: Turn) -> str:
     """Marks each number from top to bottom as odd or even, then submits."""
-    buttons = turn.page.tagged("button")
-    done = len(turn.past)
-    rows = [(odd, even) for odd, even in zip(buttons[:-1:2], buttons[1:-1:2], strict=True)]
-    if done >= len(rows):
+    odds, evens, row = labelled(turn, "Odd"), labelled(turn, "Even"), turn.moves
+    if odds and row >= len(odds):
         return press(turn, "Submit")
-    odd, even = rows[done]
-    if not odd.trail:
-        raise ExpertLost("a row without a number")
-    return click(odd if int(odd.trail[0]) % 2 else even)
+    odd, even = nth(odds, row, "row"), nth(evens, row, "row")
+    return click(odd if whole_number("".join(odd.trail)) % 2 else even)

@@ -41,8 +41,11 @@ class Turn:
 
     @property
     def quoted(self) -> list[str]:
-        """The texts in double quotes in the instruction."""
-        return re.findall(r'"([^"]*)"', self.instruction)
+        """The texts in double quotes in the instruction, at least one."""
+        texts = re.findall(r'"([^"]*)"', self.instruction)
+        if not texts:
+            raise ExpertLost("the instruction quotes nothing")
+        return texts
 
     @property
     def moves(self) -> int:
@@ -51,7 +54,7 @@ class Turn:
 
     def asked(self, pattern: str) -> tuple[str, ...]:
         """The groups of a pattern in the instruction."""
-        found = re.search(pattern, self.instruction)
+        found = re.search(pattern, self.instruction, re.ASCII)
         if found is None:
             raise ExpertLost(f"the instruction does not match {pattern!r}")
         return found.groups()
@@ -99,7 +102,7 @@ def first(elements: Sequence[Element], what: str) -> Element:
 
 def nth(elements: Sequence[Element], index: int, what: str) -> Element:
     """The element at an index from 0, or ExpertLost naming what is missing."""
-    if index >= len(elements):
+    if not 0 <= index < len(elements):
         raise ExpertLost(f"the page shows {len(elements)} of: {what}; number {index + 1} is needed")
     return elements[index]
 
@@ -147,6 +150,13 @@ def fill_then_press(turn: Turn, texts: Sequence[tuple[Element, str]], button: st
     return press(turn, button)
 
 
+def whole_number(text: str) -> int:
+    """The number that a text spells in digits."""
+    if re.fullmatch(r"-?[0-9]+", text) is None:
+        raise ExpertLost(f"no number: {text!r}")
+    return int(text)
+
+
 def ordinal(word: str) -> int:
     """The index from 0 of an ordinal such as "1st"."""
-    return int(re.sub(r"\D", "", word)) - 1
+    return whole_number(word[:-2]) - 1
