@@ -33,8 +33,13 @@ async def serve(config: EnvConfig) -> None:
         scope="env.probe",
     )
     try:
+        # The port first: another service on it is noticed before a browser is started.
         await server.start()
-        await pool.start()
+        try:
+            await pool.start()
+        except BaseException:
+            await server.stop(0)
+            raise
         server.set_ready(True)
         await server.run(pool.drain)
     finally:

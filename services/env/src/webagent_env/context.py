@@ -22,7 +22,8 @@ from webagent_env.page import PageGoneError, Tab
 
 log = structlog.get_logger()
 
-_POPUP_SECONDS = 2.0
+# A window that was opened or closed for certain takes this long at most to come or go.
+_WINDOW_SECONDS = 10.0
 _MOST_DIALOGS = 5
 
 
@@ -68,6 +69,8 @@ class SessionContext:
                 seen = await tab.finish(max(0.0, deadline - time.monotonic()), view.script_options())
                 if tab.popups:
                     await self._await_popups(tab)
+                if seen["closed"]:
+                    await tab.wait_closed(_WINDOW_SECONDS)
                 if tab is self._active and not tab.gone():
                     break
             except PageGoneError:
@@ -179,7 +182,7 @@ class SessionContext:
     async def _await_popups(self, tab: Tab) -> None:
         """The page opened windows: their tabs are about to come."""
         try:
-            async with asyncio.timeout(_POPUP_SECONDS):
+            async with asyncio.timeout(_WINDOW_SECONDS):
                 while self._followed < tab.popups:
                     self._tabs_changed.clear()
                     await self._tabs_changed.wait()

@@ -59,6 +59,7 @@ class Tab:
         self._context: int | None = None
         self._loading: set[str] = set()
         self._requests: set[str] = set()
+        self._sending: set[asyncio.Future[Any]] = set()
         self._changed = asyncio.Event()
         self.popups = 0
 
@@ -138,11 +139,14 @@ class Tab:
         history = await self._send("Page.getNavigationHistory")
         self.first_entry = history["currentIndex"]
 
-    async def detach(self) -> None:
-        """Ends the CDP session."""
+    async def wait_closed(self, bound: float) -> None:
+        """Waits until a page that closed itself is gone."""
         try:
-            await self._cdp.detach()
-        except Error:
+            async with asyncio.timeout(bound):
+                while not self.gone():
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
             return
 
     async def idle(self, deadline: float) -> None:
@@ -168,8 +172,16 @@ class Tab:
         return result.get("value")
 
     async def _send(self, method: str, **parameters: object) -> dict[str, Any]:
+        if self.gone():
+            raise PageGoneError("the page is gone")
+        sending = asyncio.ensure_future(self._cdp.send(method, parameters))
+        self._sending.add(sending)
         try:
-            answer: dict[str, Any] = await self._cdp.send(method, parameters)
+            answer: dict[str, Any] = await sending
+        except asyncio.CancelledError:
+            if self.crashed:
+                raise PageGoneError("the page's process died") from None
+            raise
         except Error as error:
             if self.gone() or "closed" in error.message.lower():
                 raise PageGoneError(error.message) from error
@@ -177,6 +189,8 @@ class Tab:
                 self._context = None
                 raise DocumentReplacedError(error.message) from error
             raise ScriptError(error.message) from error
+        finally:
+            self._sending.discard(sending)
         return answer
 
     # ---- events --------------------------------------------------------------------------------------------------
@@ -219,5 +233,8 @@ class Tab:
             self._requests.add(event["requestId"])
 
     def _crash(self, _page: Page) -> None:
+        # A dead process answers nothing, not even with an error.
         self.crashed = True
+        for sending in self._sending:
+            sending.cancel()
         self._changed.set()

@@ -21,7 +21,7 @@ class StaticSite:
         """Listens on a free port."""
         application = web.Application()
         application.router.add_get("/{path:.*}", self._get)
-        self._runner = web.AppRunner(application, access_log=None)
+        self._runner = web.AppRunner(application, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()

@@ -82,7 +82,8 @@
       this.listening = listeners();
       this.lenders = this.findLenders();
       this.labelled = [];
-      this.length = 0;
+      this.length = 0; // what has been written, and whether something was not
+      this.stopped = false;
     }
 
     // Elements that react to clicks and hold others that do. Only the innermost are numbered, so such an element lends
@@ -101,7 +102,7 @@
       const top = { pointer: false, control: false, lent: { open: false } };
       let text = document.body ? this.visit(document.body, top, 0).html.trim() : "";
       const bytes = new TextEncoder().encode(text);
-      if (bytes.length <= this.limit) return { text, truncated: false };
+      if (bytes.length <= this.limit && !this.stopped) return { text, truncated: false };
       const marker = "\n(page cut here: it is longer than an observation may be)";
       const room = this.limit - marker.length;
       text = new TextDecoder().decode(bytes.subarray(0, room)).replace(/\ufffd+$/, "");
@@ -116,7 +117,11 @@
     visit(element, above, depth) {
       const nothing = { html: "", clickable: false };
       const tag = element.tagName;
-      if (this.length > this.limit || depth > DEEPEST || SKIPPED_TAGS.has(tag) || this.hidden.has(element)) return nothing;
+      if (this.length > this.limit) {
+        this.stopped = true;
+        return nothing;
+      }
+      if (depth > DEEPEST || SKIPPED_TAGS.has(tag) || this.hidden.has(element)) return nothing;
       if (tag === "INPUT" && element.type === "hidden") return nothing;
       const rect = element.getBoundingClientRect();
       const near = inView(rect);
@@ -336,7 +341,7 @@
       const state = await settle(bound);
       const settled = performance.now();
       const page = options === null ? {} : api.observe(options);
-      return { ...state, ...page, settleMs: settled - started, observeMs: performance.now() - settled };
+      return { ...state, ...page, closed: window.closed, settleMs: settled - started, observeMs: performance.now() - settled };
     },
   };
   globalThis.webagent = api;

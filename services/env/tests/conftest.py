@@ -1,0 +1,232 @@
+"""A real service in this process: gRPC on a free port, one Chromium, MiniWoB, and a suite of pages written by tests."""
+
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from webagent.env.v1 import env_pb2, env_pb2_grpc, probe_pb2, probe_pb2_grpc
+from webagent_env.config import EnvConfig, SessionsConfig
+from webagent_env.leftovers import InstanceDirectory
+from webagent_env.miniwob import MiniWob
+from webagent_env.page import Tab
+from webagent_env.pool import SessionPool
+from webagent_env.probe_servicer import ProbeServicer
+from webagent_env.servicer import EnvironmentServicer
+from webagent_env.tasks import NativeRule, Task
+from webagent_runtime.client import open_channel
+from webagent_runtime.config import ServerConfig
+from webagent_runtime.server import Server
+
+TIMEOUT = 30.0
+
+
+class Pages:
+    """A suite whose tasks are whatever pages a test writes."""
+
+    name = "pages"
+    viewport = (400, 300)
+    ended = "() => window.ended === true"
+    hidden: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        self._pages: dict[str, str] = {}
+        self._count = itertools.count()
+        self._runner: web.AppRunner | None = None
+        self.handlers: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = {}
+        self.url = ""
+
+    def write(self, html: str, name: str | None = None) -> str:
+        name = name or f"page-{next(self._count)}"
+        self._pages[name] = html if "<html" in html else f"<!DOCTYPE html><html><body>{html}</body></html>"
+        return name
+
+    async def start(self) -> None:
+        application = web.Application()
+        application.router.add_route("*", "/{name}", self._serve)
+        self._runner = web.AppRunner(application, shutdown_timeout=0.1)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+
+    async def stop(self) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def tasks(self) -> list[Task]:
+        return [Task(self.name, name, site="test") for name in self._pages]
+
+    def init_script(self, task: Task, seed: int) -> str:
+        return f"window.seed = {seed}"
+
+    async def reset(self, tab: Tab, task: Task, seed: int) -> str:
+        await tab.page.goto(f"{self.url}/{task.task_id}", wait_until="load")
+        return f"Look at {task.task_id}."
+
+    def rule(self, task: Task) -> NativeRule:
+        return NativeRule("({done: window.ended === true, reward: 1})", 0.5)
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        if name in self.handlers:
+            return await self.handlers[name](request)
+        if name not in self._pages:
+            raise web.HTTPNotFound
+        return web.Response(text=self._pages[name], content_type="text/html")
+
+
+@dataclass
+class Service:
+    """The running service and its stubs."""
+
+    pool: SessionPool
+    pages: Pages
+    address: str
+    environment: Any
+    probes: Any
+
+
+async def start_service(directory: Path, sessions: SessionsConfig) -> AsyncIterator[Service]:
+    config = EnvConfig(server=ServerConfig(port=0), sessions=sessions, state_directory=directory)
+    instance = InstanceDirectory(config.state_directory)
+    pages = Pages()
+    pool = SessionPool(config, instance, [MiniWob(), pages])
+    server = Server(config.server, name="env", version="test")
+    servicer = EnvironmentServicer(pool, config.sessions, lambda: server.address)
+    server.add(
+        env_pb2_grpc.add_EnvironmentServiceServicer_to_server,
+        servicer,
+        service="webagent.env.v1.EnvironmentService",
+        scope="env",
+    )
+    server.add(
+        probe_pb2_grpc.add_ProbeServiceServicer_to_server,
+        ProbeServicer(pool, config.sessions.probe_timeout_seconds),
+        service="webagent.env.v1.ProbeService",
+        scope="env.probe",
+    )
+    try:
+        await server.start()
+        await pool.start()
+        async with open_channel(server.address) as channel:
+            environment = env_pb2_grpc.EnvironmentServiceStub(channel)
+            probes = probe_pb2_grpc.ProbeServiceStub(channel)
+            yield Service(pool, pages, server.address, environment, probes)
+    finally:
+        await pool.stop()
+        await server.stop(1.0)
+        instance.remove()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Service]:
+    """One service for all tests that need none of their own."""
+    limits = SessionsConfig(capacity=8, settle_timeout_seconds=10)
+    async for running in start_service(tmp_path_factory.mktemp("state"), limits):
+        yield running
+
+
+@pytest.fixture
+def make_service(tmp_path: Path) -> Callable[[SessionsConfig], AsyncIterator[Service]]:
+    """A service with limits of its own: `async for service in make_service(limits): ...`."""
+    return lambda limits: start_service(tmp_path, limits)
+
+
+class Play:
+    """One session, played by a test."""
+
+    def __init__(self, service: Service, session_id: str, opened: env_pb2.CreateSessionResponse) -> None:
+        self.service = service
+        self.session_id = session_id
+        self.opened = opened
+        self.text = opened.observation.text
+        self.index = 0
+
+    async def act(self, action: str) -> env_pb2.StepResponse:
+        """Takes the next step."""
+        request = env_pb2.StepRequest(session_id=self.session_id, step_index=self.index, action_text=action)
+        response: env_pb2.StepResponse = await self.service.environment.Step(request, timeout=TIMEOUT)
+        self.index += 1
+        self.text = response.observation.text
+        return response
+
+    async def click(self, element: int) -> env_pb2.StepResponse:
+        return await self.act(f'do(action="Click", element="{element}")')
+
+    async def observe(self, *kinds: env_pb2.ObservationKind.ValueType) -> env_pb2.Observation:
+        request = env_pb2.ObserveRequest(session_id=self.session_id, observations=kinds)
+        response: env_pb2.ObserveResponse = await self.service.environment.Observe(request, timeout=TIMEOUT)
+        return response.observation
+
+    async def ask(self, javascript: str, url: str = "") -> str:
+        """A probe's value, as JSON."""
+        request = probe_pb2.ProbeRequest(session_id=self.session_id, javascript=javascript, url=url)
+        response: probe_pb2.ProbeResponse = await self.service.probes.Probe(request, timeout=TIMEOUT)
+        return response.value_json
+
+
+Opener = Callable[..., Awaitable[Play]]
+
+
+async def open_on(
+    service: Service,
+    html: str = "",
+    *,
+    task: str = "",
+    seed: int = 0,
+    bbox: bool = False,
+    name: str = "",
+    **options: Any,
+) -> Play:
+    """Opens a session on a page or a MiniWoB task."""
+    suite, task_id = ("miniwob", task) if task else ("pages", service.pages.write(html))
+    if not bbox:
+        options.setdefault("omit_attributes", ["data-bbox"])
+    session_id = name or f"test-{next(_numbers)}-{task_id}"
+    request = env_pb2.CreateSessionRequest(
+        session_id=session_id,
+        task=env_pb2.TaskRef(suite=suite, task_id=task_id),
+        seed=seed,
+        options=env_pb2.SessionOptions(**options),
+    )
+    return Play(service, session_id, await service.environment.CreateSession(request, timeout=TIMEOUT))
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def open_play() -> Opener:
+    """Opens a session of a service that the test made itself."""
+    return open_on
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def play(service: Service) -> AsyncIterator[Opener]:
+    """Opens a session of the shared service; all are closed after the test."""
+    opened: list[Play] = []
+
+    async def open_session(html: str = "", **options: Any) -> Play:
+        opened.append(await open_on(service, html, **options))
+        return opened[-1]
+
+    yield open_session
+    for each in opened:
+        await service.environment.CloseSession(env_pb2.CloseSessionRequest(session_id=each.session_id), timeout=TIMEOUT)
+
+
+def reason_of(error: grpc.aio.AioRpcError) -> str:
+    """The stable reason of a refused call."""
+    from webagent_runtime.errors import from_rpc
+
+    return from_rpc(error).reason
+
+
+@pytest.fixture
+def reason() -> Callable[[grpc.aio.AioRpcError], str]:
+    return reason_of

@@ -1,0 +1,116 @@
+"""MiniWoB++: every page listed, seeded, judged by its raw reward."""
+
+import json
+import re
+
+import pytest
+from webagent.env.v1 import env_pb2, probe_pb2
+from webagent_env.miniwob import MiniWob
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def judge(page) -> tuple[dict, float]:
+    request = probe_pb2.GetTaskRuleRequest(session_id=page.session_id)
+    rule = (await page.service.probes.GetTaskRule(request, timeout=20)).rule
+    return json.loads(await page.ask(rule.native.reward_javascript)), rule.native.success_threshold
+
+
+def element(text: str, content: str) -> int:
+    return int(re.search(rf'id="(\d+)"[^>]*>{re.escape(content)}<', text)[1])
+
+
+async def test_every_page_of_the_package_is_a_task(service):
+    listed = await service.environment.ListTasks(env_pb2.ListTasksRequest(suite="miniwob"), timeout=20)
+    names = {info.task.task_id for info in listed.tasks}
+    assert len(names) == len(list(MiniWob()._html.glob("miniwob/*.html"))) >= 100
+    assert {"click-button", "login-user-popup", "email-inbox"} <= names
+
+
+async def test_a_right_click_on_the_named_button_succeeds(play):
+    page = await play(task="click-button", seed=3)
+    wanted = re.search(r'"(.+)"', page.opened.instruction)[1]
+    assert (await judge(page))[0] == {"done": False, "reward": 0}
+    assert (await page.click(element(page.text, wanted))).terminated
+    reward, threshold = await judge(page)
+    assert reward == {"done": True, "reward": 1}
+    assert reward["reward"] >= threshold
+
+
+async def test_a_wrong_button_fails(play):
+    page = await play(task="click-test-2")
+    assert (await page.click(element(page.text, "TWO"))).terminated
+    reward, threshold = await judge(page)
+    assert reward["reward"] < threshold
+
+
+async def test_a_part_of_the_answer_is_no_success(play):
+    page = await play(task="click-checkboxes", seed=1)
+    await page.click(element(page.text, "Submit"))
+    reward, threshold = await judge(page)
+    assert reward["done"]
+    assert reward["reward"] < threshold
+
+
+async def test_a_login_of_several_steps_succeeds(play):
+    page = await play(task="login-user", seed=5)
+    user, password = re.findall(r'"(\w+)"', page.opened.instruction)
+    await page.act(f'do(action="Type", argument="{user}", element="0")')
+    await page.act(f'do(action="Type", argument="{password}", element="1")')
+    assert (await page.click(2)).terminated
+    assert (await judge(page))[0]["reward"] == 1
+
+
+async def test_a_date_picker_can_be_used(play):
+    page = await play(task="choose-date-easy", seed=2)
+    day = str(int(re.search(r"/(\d+)/", page.opened.instruction)[1]))
+    await page.click(0)
+    await page.click(element(page.text, day))
+    await page.click(element(page.text, "Submit"))
+    assert (await judge(page))[0]["reward"] == 1
+
+
+async def test_the_same_task_and_seed_give_the_same_page(play):
+    tasks = ["click-checkboxes", "email-inbox", "book-flight", "terminal", "click-shape"]
+    first = {task: (await play(task=task, seed=11, bbox=True)).opened for task in tasks}
+    for task in tasks:
+        again = (await play(task=task, seed=11, bbox=True, viewport_height=0)).opened
+        assert (again.instruction, again.observation.text) == (first[task].instruction, first[task].observation.text)
+        break
+    other = (await play(task="click-checkboxes", seed=12, bbox=True)).opened
+    assert other.observation.text != first["click-checkboxes"].observation.text
+
+
+async def test_the_largest_seed_works(play):
+    page = await play(task="click-button", seed=2**64 - 1)
+    assert "button" in page.opened.instruction
+
+
+async def test_the_clock_of_the_page_is_out_of_the_way(play):
+    page = await play(task="click-test-2")
+    assert int(await page.ask("core.EPISODE_MAX_TIME")) > 86_400_000
+    assert await page.ask("core.EP_TIMER !== null") == "true"
+
+
+async def test_the_instruction_is_not_repeated_in_the_observation(play):
+    page = await play(task="enter-text", seed=4)
+    assert page.opened.instruction
+    assert page.opened.instruction[:20] not in page.text
+    assert "Last reward" not in page.text
+
+
+async def test_an_instruction_with_fields_is_read_as_text(play):
+    page = await play(task="email-inbox-nl-turk", seed=3)
+    assert page.opened.instruction
+    assert "{" not in page.opened.instruction
+
+
+@pytest.mark.slow
+async def test_every_task_opens_and_takes_a_step(play, service):
+    listed = await service.environment.ListTasks(env_pb2.ListTasksRequest(suite="miniwob"), timeout=20)
+    for info in listed.tasks:
+        page = await play(task=info.task.task_id, seed=1)
+        assert page.opened.instruction
+        response = await page.act('do(action="Hover", element="0")')
+        assert response.result.status != env_pb2.ACTION_STATUS_UNSPECIFIED
+        await service.environment.CloseSession(env_pb2.CloseSessionRequest(session_id=page.session_id), timeout=20)

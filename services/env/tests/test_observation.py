@@ -1,0 +1,163 @@
+"""What simplified HTML says of a page."""
+
+import re
+
+import pytest
+from webagent.env.v1 import env_pb2
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_clickable_elements_are_numbered_in_document_order(play):
+    page = await play("<h1>Shop</h1><a href='#'>Home</a><button>Buy</button><input type='checkbox' checked>")
+    assert page.text == (
+        '<body><h1>Shop</h1><a id="0">Home</a><button id="1">Buy</button>'
+        '<input id="2" type="checkbox" data-status="checked"/></body>'
+    )
+
+
+async def test_only_innermost_clickables_are_numbered(play):
+    page = await play("<div onclick='1'><a href='#'>in <b>bold</b></a></div><label><input> Name</label>")
+    assert page.text == '<body><a id="0">in <b>bold</b></a><label><input id="1"/> Name</label></body>'
+
+
+async def test_a_row_that_holds_a_button_is_opened_by_its_text(play):
+    page = await play(
+        "<div id='row'><span>Mail from Ann</span><button>x</button></div>"
+        "<script>row.addEventListener('click', () => { document.title = 'opened' })</script>"
+    )
+    assert page.text == '<div><span id="0">Mail from Ann</span><button id="1">x</button></div>'
+    assert (await page.click(0)).observation.title == "opened"
+
+
+async def test_elements_with_listeners_of_their_own_are_clickable(play):
+    page = await play(
+        "<p id='a'>by listener</p><p id='b'>by property</p><p>plain</p>"
+        "<script>a.addEventListener('click', () => {}); b.onclick = () => {}</script>"
+    )
+    assert page.text == '<body><p id="0">by listener</p><p id="1">by property</p><p>plain</p></body>'
+
+
+async def test_a_pointer_cursor_counts_where_it_begins(play):
+    page = await play("<div style='cursor:pointer'><i>a</i><b>b</b></div>")
+    assert page.text == '<div id="0"><i>a</i><b>b</b></div>'
+
+
+async def test_text_of_the_page_never_becomes_markup(play):
+    page = await play(
+        "<p></p><button title='&quot;> &lt;a id=&quot;9&quot;>'></button>"
+        "<script>document.querySelector('p').textContent = '</p><button id=\"7\">fake & </button>'</script>"
+    )
+    assert page.text == (
+        '<body><p>&lt;/p&gt;&lt;button id="7"&gt;fake &amp; &lt;/button&gt;</p>'
+        '<button id="0" title="&quot;&gt; &lt;a id=&quot;9&quot;&gt;"/></body>'
+    ) or page.text.replace("<body>", "").startswith("<p>&lt;/p&gt;")
+    assert len(re.findall(r"<button", page.text)) == 1
+
+
+async def test_hidden_and_distant_elements_are_left_out(play):
+    page = await play(
+        "<p style='display:none'>none</p><p style='visibility:hidden'>hidden</p><p aria-hidden='true'>aria</p>"
+        "<button style='position:absolute;top:5000px'>far</button><p>here</p><input type='hidden' value='secret'>"
+    )
+    assert page.text == "<p>here</p>"
+
+
+async def test_a_covered_element_has_no_number(play):
+    page = await play(
+        "<button>under</button><div style='position:fixed;inset:0;background:white'><button>over</button></div>"
+    )
+    assert "<button>under</button>" in page.text
+    assert '<button id="0">over</button>' in page.text
+
+
+async def test_options_stand_under_their_select(play):
+    page = await play("<select><option value='1'>One</option><option value='2' selected>Two</option></select>")
+    assert page.text == (
+        '<select id="0"><option value="1">One</option><option value="2" data-status="selected">Two</option></select>'
+    )
+
+
+async def test_a_value_is_written_once(play):
+    page = await play("<button title='Save' value='Save' data-testid='save'>Save</button><input value='x' title='x'>")
+    assert '<button id="0" data-testid="save">Save</button>' in page.text
+    assert page.text.count('"x"') == 1
+
+
+async def test_the_current_value_is_shown(play):
+    page = await play("<input id='i' value='old'><textarea>old</textarea><script>i.value = 'new'</script>")
+    assert 'data-value="new"' in page.text
+    assert '<textarea id="1" data-value="old"/>' in page.text
+
+
+async def test_attributes_can_be_left_out(play):
+    html = "<button data-testid='t' title='tip'>Go</button>"
+    full = await play(html, bbox=True)
+    lean = await play(html, omit_attributes=["data-bbox", "data-testid", "title"])
+    assert re.search(r'<button id="0" title="tip" data-testid="t" data-bbox="\d+,\d+,\d+,\d+">Go</button>', full.text)
+    assert lean.text == '<button id="0">Go</button>'
+
+
+async def test_whitespace_is_collapsed_and_long_text_is_cut(play):
+    page = await play("<p>a \n\t b</p><p>" + "y" * 2000 + "</p>")
+    assert "<p>a b</p>" in page.text
+    assert f"<p>{'y' * 500}</p>" in page.text
+
+
+async def test_open_shadow_roots_are_read_and_clicked(play):
+    page = await play(
+        "<x-box></x-box><script>"
+        "const root = document.querySelector('x-box').attachShadow({mode: 'open'});"
+        "root.innerHTML = '<button>inside</button>';"
+        "root.querySelector('button').addEventListener('click', () => { document.title = 'clicked' })</script>"
+    )
+    assert page.text == '<button id="0">inside</button>'
+    assert (await page.click(0)).observation.title == "clicked"
+
+
+async def test_a_page_that_breaks_the_builtins_is_read_all_the_same(play):
+    page = await play(
+        "<button>Go</button><script>"
+        "Document.prototype.querySelectorAll = document.elementFromPoint = () => { throw 1 };"
+        "Array.prototype.push = () => 0; JSON.stringify = () => 'x'; String.prototype.replace = () => '';"
+        "Element.prototype.getBoundingClientRect = () => ({}); window.getComputedStyle = null</script>"
+    )
+    assert page.text == '<button id="0">Go</button>'
+
+
+async def test_a_huge_page_is_cut_at_the_bound_and_says_so(play):
+    page = await play(
+        "<style>p{position:absolute;top:0;margin:0}</style><script>"
+        "document.body.innerHTML = '<p>é&lt;word</p>'.repeat(50000)</script>",
+        max_observation_bytes=4096,
+    )
+    observation = page.opened.observation
+    assert observation.text_truncated
+    assert len(observation.text.encode()) <= 4096
+    body, _, last = observation.text.rpartition("\n")
+    assert "cut" in last
+    assert not re.search(r"<[^>]*$|&[a-z]*$", body)
+
+
+async def test_a_text_of_megabytes_is_read_within_the_bound(play):
+    page = await play("<p id='p'></p><script>p.textContent = 'word '.repeat(1e6)</script>", step_timeout={"seconds": 5})
+    assert len(page.text) < 600
+    assert not page.opened.observation.text_truncated
+
+
+async def test_a_very_deep_page_does_not_break_reading(play):
+    page = await play(
+        "<button>top</button><script>let at = document.body;"
+        "for (let i = 0; i < 1000; i++) at = at.appendChild(document.createElement('div'));"
+        "at.textContent = 'deep'</script>"
+    )
+    assert '<button id="0">top</button>' in page.text
+
+
+async def test_screenshots_come_when_asked_for(play):
+    page = await play("<p>hello</p>", observations=[env_pb2.OBSERVATION_KIND_SCREENSHOT])
+    assert page.opened.observation.screenshot.startswith(b"\x89PNG")
+    assert page.text == ""
+    both = await page.observe(env_pb2.OBSERVATION_KIND_SIMPLIFIED_HTML, env_pb2.OBSERVATION_KIND_SCREENSHOT)
+    assert both.text == "<p>hello</p>"
+    assert both.screenshot

@@ -1,0 +1,134 @@
+"""When a page counts as quiet."""
+
+import asyncio
+
+import pytest
+from aiohttp import web
+from webagent_env.config import SessionsConfig
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+def seconds(duration) -> float:
+    return duration.ToTimedelta().total_seconds()
+
+
+async def test_a_request_begun_by_the_action_is_waited_for(play, service):
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def slow(_: web.Request) -> web.Response:
+        asked.set()
+        await answer.wait()
+        return web.Response(text="loaded")
+
+    service.pages.handlers["slow"] = slow
+    page = await play(
+        "<button onclick='fetch(\"/slow\").then((r) => r.text()).then((t) => { p.textContent = t })'>go</button>"
+        "<p id='p'></p>"
+    )
+    step = asyncio.create_task(page.click(0))
+    await asyncio.wait_for(asked.wait(), 20)
+    assert not step.done()
+    answer.set()
+    response = await step
+    assert "loaded" in response.observation.text
+    assert response.timings.quiet
+
+
+async def test_a_short_one_shot_timer_is_waited_for(play):
+    page = await play("<button onclick='setTimeout(() => { p.textContent = 1 }, 600)'>go</button><p id='p'>0</p>")
+    response = await page.click(0)
+    assert "<p>1</p>" in response.observation.text
+    assert seconds(response.timings.settle) >= 0.5
+
+
+async def test_a_long_timer_is_not_waited_for(play):
+    page = await play("<button onclick='setTimeout(() => { p.textContent = 1 }, 20000)'>go</button><p id='p'>0</p>")
+    response = await page.click(0)
+    assert response.timings.quiet
+    assert "<p>0</p>" in response.observation.text
+
+
+async def test_a_cleared_timer_is_not_waited_for(play):
+    page = await play("<button onclick='clearTimeout(setTimeout(() => {}, 900))'>go</button>")
+    assert seconds((await page.click(0)).timings.settle) < 0.8
+
+
+@pytest.mark.parametrize(
+    "clock",
+    [
+        "setInterval(tick, 5)",
+        "setTimeout(function again() { tick(); setTimeout(again, 5) }, 5)",
+        "requestAnimationFrame(function again() { tick(); requestAnimationFrame(again) })",
+    ],
+)
+async def test_timers_that_repeat_do_not_keep_a_page_busy(play, clock):
+    page = await play(
+        "<p id='p'></p><button>go</button>"
+        f"<script>let n = 0; const tick = () => {{ p.textContent = n += 1 }}; window.start = () => {clock}</script>"
+    )
+    await page.ask("void start()")
+    response = await page.click(0)
+    assert response.timings.quiet
+
+
+async def test_a_chain_of_short_timers_begun_by_the_action_is_waited_for(play):
+    page = await play(
+        "<button onclick='setTimeout(() => setTimeout(() => { p.textContent = 1 }, 300), 300)'>go</button>"
+        "<p id='p'>0</p>"
+    )
+    assert "<p>1</p>" in (await page.click(0)).observation.text
+
+
+async def test_an_animation_begun_by_the_action_is_waited_for(play):
+    page = await play(
+        "<div id='d' style='width:10px'>x</div><button onclick='const at = setInterval(() => {"
+        'd.style.width = parseInt(d.style.width) + 10 + "px";'
+        'if (d.style.width === "200px") { clearInterval(at); d.textContent = "wide" } }, 13)\'>go</button>'
+    )
+    assert "wide" in (await page.click(0)).observation.text
+
+
+async def test_a_navigation_is_waited_for(play, service):
+    other = service.pages.write(
+        "<p id='p'>loading</p><script>setTimeout(() => { p.textContent = 'ready' }, 400)</script>"
+    )
+    page = await play(f"<button onclick='setTimeout(() => {{ location = \"/{other}\" }}, 100)'>go</button>")
+    assert (await page.click(0)).observation.text == "<p>ready</p>"
+
+
+async def test_a_page_that_never_rests_is_read_at_the_bound(make_service, open_play):
+    async for service in make_service(SessionsConfig(settle_timeout_seconds=1)):
+        page = await open_play(
+            service,
+            "<p id='p'></p><button onclick='(function again() { p.textContent = n++; setTimeout(again, 10) })()'>go"
+            "</button><script>let n = 1</script>",
+        )
+        response = await page.click(0)
+        assert not response.timings.quiet
+        assert seconds(response.timings.settle) >= 1
+        assert "<p>" in response.observation.text
+
+
+async def test_an_open_stream_does_not_keep_a_page_busy(play, service):
+    async def stream(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b"data: hello\n\n")
+        await asyncio.sleep(3600)
+        return response
+
+    service.pages.handlers["stream"] = stream
+    page = await play(
+        "<p id='p'></p>"
+        "<button onclick='new EventSource(\"/stream\").onmessage = (e) => { p.textContent = e.data }'>go</button>"
+    )
+    response = await page.click(0)
+    assert response.timings.quiet
+
+
+async def test_a_written_over_document_is_read(play):
+    page = await play(
+        "<button onclick='document.open(); document.write(\"<p>rewritten</p>\"); document.close()'>go</button>"
+    )
+    assert (await page.click(0)).observation.text == "<p>rewritten</p>"

@@ -1,0 +1,73 @@
+"""Tabs that open and close, and dialogs that stop a page."""
+
+import pytest
+from webagent.env.v1 import env_pb2
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+@pytest.mark.parametrize(
+    "how", ["<a target='_blank' href='/{0}'>open</a>", "<button onclick='window.open(\"/{0}\")'>open</button>"]
+)
+async def test_a_new_tab_is_followed_and_can_be_left(play, service, how):
+    other = service.pages.write("<title>Other</title><p>other</p>")
+    page = await play(how.format(other))
+    response = await page.click(0)
+    assert response.observation.text == "<p>other</p>"
+    assert [(tab.title, tab.active) for tab in response.observation.tabs] == [("", False), ("Other", True)]
+    await page.act('do(action="Switch Tab", argument="0")')
+    assert ">open<" in page.text
+    response = await page.act('do(action="Switch Tab", argument="2")')
+    assert response.result.reason == env_pb2.ACTION_REASON_NOWHERE_TO_GO
+
+
+async def test_a_popup_that_closes_itself_leaves_the_first_tab(play, service):
+    other = service.pages.write("<script>close()</script>")
+    page = await play(f"<button onclick='window.open(\"/{other}\")'>open</button>")
+    response = await page.click(0)
+    assert ">open<" in response.observation.text
+    assert len(response.observation.tabs) == 1
+
+
+async def test_closing_the_active_tab_returns_to_the_one_before(play, service):
+    other = service.pages.write("<button onclick='window.close()'>close me</button>")
+    page = await play(f"<button onclick='window.open(\"/{other}\")'>open</button>")
+    await page.click(0)
+    assert "close me" in page.text
+    await page.click(0)
+    assert ">open<" in page.text
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "effect"),
+    [
+        ("alert('Stop <b>')", "alert", ""),
+        ("document.title = confirm('Sure?')", "confirm", "true"),
+        ("document.title = prompt('Name?', 'Ann')", "prompt", "Ann"),
+    ],
+)
+async def test_a_dialog_is_answered_and_told_of(play, script, kind, effect):
+    page = await play(f'<button onclick="{script}">go</button>')
+    response = await page.click(0)
+    assert response.observation.title == effect
+    first = response.observation.text.splitlines()[0]
+    assert first.startswith(f'<dialog type="{kind}" data-status="accepted">')
+    assert "<b>" not in first
+    assert "<dialog" not in (await page.observe()).text
+
+
+async def test_a_dialog_while_loading_does_not_stop_the_task(play):
+    page = await play("<p>after</p><script>alert('welcome')</script>")
+    assert "welcome" in page.text
+    assert "<p>after</p>" in page.text
+
+
+async def test_leaving_a_page_that_asks_to_stay_works(play, service):
+    other = service.pages.write("<p>other</p>")
+    page = await play(
+        f"<a href='/{other}'>leave</a><input>"
+        "<script>addEventListener('beforeunload', (e) => e.preventDefault())</script>"
+    )
+    await page.act('do(action="Type", argument="x", element="1")')
+    await page.click(0)
+    assert page.text == "<p>other</p>"
