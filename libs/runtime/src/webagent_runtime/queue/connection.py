@@ -57,8 +57,7 @@ class Connection:
             async with asyncio.timeout(config.connect_timeout):
                 await connection._connect(name)
         except (TimeoutError, OSError, nats.errors.Error) as error:
-            with contextlib.suppress(nats.errors.Error, OSError):
-                await connection.nats.close()
+            await connection.close()
             cause = connection._last_error if isinstance(error, TimeoutError) else str(error)
             message = f"NATS at {config.url} cannot be reached ({cause}); start it or set queue.url"
             raise ServiceError(grpc.StatusCode.UNAVAILABLE, "QUEUE_UNAVAILABLE", message) from None
@@ -77,6 +76,7 @@ class Connection:
             name=name,
             max_reconnect_attempts=-1,
             reconnect_time_wait=_RECONNECT_SECONDS,
+            reconnect_to_server_handler=self._next_server,
             error_cb=self._on_error,
             disconnected_cb=self._on_disconnect,
             reconnected_cb=self._on_reconnect,
@@ -87,11 +87,21 @@ class Connection:
         self.js = self.nats.jetstream(timeout=config.request_timeout)
 
     async def close(self) -> None:
-        """Sends what is buffered and disconnects."""
+        """Sends what is buffered, if the server is there, and disconnects."""
         self._closing = True
-        with contextlib.suppress(nats.errors.Error, TimeoutError):
-            await self.nats.flush(timeout=round(self.config.request_timeout) or 1)
-        await self.nats.close()
+        with contextlib.suppress(nats.errors.Error, OSError, TimeoutError):
+            if self.nats.is_connected:
+                await self.nats.flush(timeout=round(self.config.request_timeout) or 1)
+        with contextlib.suppress(OSError):
+            await self.nats.close()
+
+    def _next_server(self, servers: list[Any], _info: dict[str, Any]) -> tuple[Any, float]:
+        """Chooses where to reconnect to, and when."""
+        if self._closing:
+            # The client's own cancellation of its reconnecting can get lost; this one cannot.
+            raise asyncio.CancelledError
+        server = min(servers, key=lambda each: each.reconnects)
+        return server, _RECONNECT_SECONDS if server.reconnects else 0.0
 
     async def wait_connected(self, timeout: float) -> bool:
         """Waits until the server is there; False if it is not within `timeout` seconds."""
@@ -127,7 +137,7 @@ class Connection:
         while True:
             try:
                 if await self.wait_connected(end - loop.time()):
-                    return await self._unless_disconnected(attempt, *arguments)
+                    return await self.once(attempt, *arguments)
                 raise nats.errors.ConnectionReconnectingError
             except TRANSIENT as error:
                 if loop.time() + pause > end:
@@ -136,8 +146,11 @@ class Connection:
             await asyncio.sleep(pause)
             pause = min(pause * 2, longest)
 
-    async def _unless_disconnected(self, attempt: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
-        """Gives an attempt up as soon as the connection is lost: its answer would never come."""
+    async def once(self, attempt: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+        """One attempt, given up as soon as the connection is lost: its answer would never come.
+
+        Runs in a task of its own, since the client library may swallow a cancellation.
+        """
         attempting = asyncio.ensure_future(attempt(*arguments))
         losing = asyncio.create_task(self._disconnected.wait())
         try:
@@ -148,6 +161,13 @@ class Connection:
         finally:
             attempting.cancel()
             losing.cancel()
+
+    async def request(self, subject: str, payload: bytes = b"") -> Any:
+        """One request and its answer."""
+        return await self.once(self._request, subject, payload)
+
+    async def _request(self, subject: str, payload: bytes) -> Any:
+        return await self.nats.request(subject, payload, timeout=self.config.request_timeout)
 
     async def _publish_once(self, subject: str, payload: bytes, headers: dict[str, str]) -> None:
         await self.js.publish(subject, payload, headers=dict(headers))

@@ -88,9 +88,7 @@ class DeadLetters:
                 announcement = await pull.next(_IDLE_SECONDS)
                 if announcement is not None:
                     await self._bury_one(json.loads(announcement.data))
-                    await self._connection.nats.request(
-                        announcement.reply, b"+ACK", timeout=self._connection.config.request_timeout
-                    )
+                    await self._connection.request(announcement.reply, b"+ACK")
             except (PullBroken, ServiceError, nats.js.errors.APIError, *TRANSIENT) as error:
                 log.warning("dead_letters_delayed", error=str(error))
                 await asyncio.sleep(_PAUSE_SECONDS)
@@ -106,7 +104,7 @@ class DeadLetters:
             deliveries=advisory["deliveries"],
         )
         try:
-            raw = await self._connection.js.get_msg(stream, seq=sequence)
+            raw = await self._connection.once(self._get, stream, sequence)
         except nats.js.errors.NotFoundError:
             if not terminated:
                 # Acknowledged late, by a worker that was slow and not dead.
@@ -116,6 +114,9 @@ class DeadLetters:
         await self._write(letter)
         if letter.subject:
             await self._delete(stream, sequence)
+
+    async def _get(self, stream: str, sequence: int) -> Any:
+        return await self._connection.js.get_msg(stream, seq=sequence)
 
     async def _write(self, letter: trajectory_pb2.DeadLetter) -> None:
         letter.died_at.GetCurrentTime()
@@ -128,7 +129,7 @@ class DeadLetters:
 
     async def _delete(self, stream: str, sequence: int) -> None:
         try:
-            await self._connection.js.delete_msg(stream, sequence)
+            await self._connection.once(self._connection.js.delete_msg, stream, sequence)
         except nats.js.errors.APIError as error:
             if error.code != 404 and "not found" not in str(error.description):
                 raise

@@ -9,8 +9,6 @@ import asyncio
 import json
 from typing import Any
 
-import nats.errors
-
 from webagent_runtime.queue.connection import Connection
 
 PULL_SECONDS = 2.0
@@ -30,6 +28,7 @@ class Pull:
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}"
         self._name = f"{stream}/{consumer}"
         self._subscription: Any = None
+        self._arrived: asyncio.Queue[Any] = asyncio.Queue()
         self._inbox = ""
         self._requests = 0
         self._expires = 0.0
@@ -43,10 +42,10 @@ class Pull:
             if not await self._connection.wait_connected(min(PULL_SECONDS, left)):
                 continue
             await self._request(min(PULL_SECONDS, left))
-            wait = max(0.001, min(end, self._expires + _LATE_SECONDS) - loop.time())
             try:
-                message = await self._subscription.next_msg(timeout=wait)
-            except nats.errors.TimeoutError:
+                async with asyncio.timeout_at(min(end, self._expires + _LATE_SECONDS)):
+                    message = await self._arrived.get()
+            except TimeoutError:
                 continue
             status = (message.headers or {}).get("Status", "").partition(" ")[0]
             if not status:
@@ -68,8 +67,8 @@ class Pull:
         self.stop()
         if self._subscription is None or not self._connection.nats.is_connected:
             return
-        while self._subscription.pending_msgs:
-            message = await self._subscription.next_msg(timeout=0.1)
+        while not self._arrived.empty():
+            message = self._arrived.get_nowait()
             if message.reply:
                 await self._connection.nats.publish(message.reply, b"-NAK")
         await self._subscription.unsubscribe()
@@ -79,8 +78,8 @@ class Pull:
         now = asyncio.get_running_loop().time()
         if self._subscription is None:
             self._inbox = self._connection.nats.new_inbox()
-            self._subscription = await self._connection.nats.subscribe(f"{self._inbox}.*")
-        if now < self._expires or self._subscription.pending_msgs:
+            self._subscription = await self._connection.nats.subscribe(f"{self._inbox}.*", cb=self._arrived.put)
+        if now < self._expires or not self._arrived.empty():
             return
         self._requests += 1
         self._expires = now + seconds

@@ -49,6 +49,7 @@ class Queue:
     async def close(self) -> None:
         """Hands back what was not taken and disconnects."""
         self._measuring.cancel()
+        await asyncio.wait({self._measuring})
         for consumer in self._consumers:
             await consumer.close()
         await self._connection.close()
@@ -194,16 +195,14 @@ class Queue:
             try:
                 for stream in (streams.REQUESTS, streams.TRAJECTORIES):
                     metrics.OLDEST_PENDING.labels(stream).set(await self._age(stream))
-                state = (await self._connection.js.stream_info(streams.DEAD_LETTERS)).state
-                metrics.DEAD_LETTERS.set(state.messages)
+                info = await self._connection.once(self._connection.js.stream_info, streams.DEAD_LETTERS)
+                metrics.DEAD_LETTERS.set(info.state.messages)
             except (nats.js.errors.APIError, *TRANSIENT) as error:
                 log.debug("queue_not_measured", error=str(error))
             await asyncio.sleep(_MEASURE_SECONDS)
 
     async def _age(self, stream: str) -> float:
-        answer = await self._connection.nats.request(
-            f"$JS.API.STREAM.INFO.{stream}", b"", timeout=self._connection.config.request_timeout
-        )
+        answer = await self._connection.request(f"$JS.API.STREAM.INFO.{stream}")
         state = json.loads(answer.data).get("state", {})
         if not state.get("messages"):
             return 0.0

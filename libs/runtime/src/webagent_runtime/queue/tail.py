@@ -59,7 +59,8 @@ async def tail(connection: Connection, stream: str, subject: str, start: int) ->
 
 
 async def _read(connection: Connection, stream: str, subject: str, start: int) -> AsyncGenerator[Record, None]:
-    info = await connection.js.add_consumer(
+    info = await connection.once(
+        connection.js.add_consumer,
         stream,
         api.ConsumerConfig(
             filter_subject=subject,
