@@ -11,10 +11,11 @@ import grpc
 import pytest
 from webagent.rollout.v1 import rollout_pb2, rollout_pb2_grpc
 from webagent.trajectory.v1 import trajectory_pb2 as tp
+from webagent_rollout.config import RolloutConfig
 from webagent_rollout.patience import persist
 from webagent_rollout.testing import Process, ScriptedPolicy, episode, live_sessions, request
 from webagent_runtime.client import open_channel
-from webagent_runtime.config import QueueConfig
+from webagent_runtime.config import ConfigError, QueueConfig, validate
 from webagent_runtime.errors import from_rpc
 from webagent_runtime.queue import Queue
 from webagent_runtime.testing import nats_server
@@ -169,22 +170,30 @@ async def test_a_service_that_is_told_to_stop_closes_its_sessions(
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("values", "words"),
     [
-        ((), ["payloads"]),
-        (("payloads.uri=file:///tmp/none", "concurency=3"), ["concurency", "concurrency"]),
-        (("payloads.uri=file:///tmp/none", "env.target=nowhere"), ["env.target"]),
-        (
-            ("payloads.uri=file:///tmp/none", "queue.url=nats://127.0.0.1:1", "queue.connect_timeout=0.5"),
-            ["127.0.0.1:1"],
-        ),
+        ({}, ["payloads"]),
+        ({"payloads": {"uri": "file:///tmp/none"}, "concurency": 3}, ["concurency", "concurrency"]),
+        ({"payloads": {"uri": "file:///tmp/none"}, "env": {"target": "nowhere"}}, ["env.target"]),
     ],
 )
-def test_what_prevents_a_start_is_said_in_one_line(options: tuple[str, ...], words: list[str]) -> None:
-    result = _run(*options, "server.port=0", "telemetry.log_level=error")
+def test_a_wrong_key_or_value_is_named(values: dict[str, object], words: list[str]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        validate(RolloutConfig, values, source="test")
+    assert all(word in str(caught.value) for word in words)
+
+
+def test_a_queue_that_cannot_be_reached_is_said_in_one_line() -> None:
+    options = (
+        "queue.url=nats://127.0.0.1:1",
+        "queue.connect_timeout=0.5",
+        "server.port=0",
+        "telemetry.log_level=error",
+    )
+    result = _run("payloads.uri=file:///tmp/none", *options)
     assert result.returncode == 2, result
     assert len(result.stderr.strip().splitlines()) == 1, result.stderr
-    assert all(word in result.stderr for word in words), result.stderr
+    assert "127.0.0.1:1" in result.stderr
 
 
 def test_a_port_in_use_is_named() -> None:
