@@ -127,8 +127,8 @@ async def test_a_page_that_breaks_the_builtins_is_read_all_the_same(play):
 
 async def test_a_huge_page_is_cut_at_the_bound_and_says_so(play):
     page = await play(
-        "<style>p{position:absolute;top:0;margin:0}</style><script>"
-        "document.body.innerHTML = '<p>é&lt;word</p>'.repeat(50000)</script>",
+        "<div></div><style>p{position:absolute;top:0;margin:0}</style><script>"
+        "document.querySelector('div').innerHTML = '<p>é&lt;word</p>'.repeat(50000)</script>",
         max_observation_bytes=4096,
     )
     observation = page.opened.observation
