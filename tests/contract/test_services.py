@@ -4,33 +4,41 @@ from __future__ import annotations
 
 import socket
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from webagent_runtime.testing import nats_server
 
 from conftest import PROGRAMS, SERVICES, Running, StartService
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "models" / "smollm2-135m-instruct"
 
+Settings = dict[str, object]
+Needs = dict[str, Settings]
 
-def settings(name: str, scratch: Path) -> dict[str, object]:
-    """What the service needs to be told, and no other service."""
-    return {
-        "env": {"state_directory": scratch / "state"},
-        "inference": {"admin.port": 0, "model.path": MODEL, "backend": "transformers", "update.staging": scratch},
-        "rollout": {"payloads.uri": scratch.as_uri()},
-    }.get(name, {})
+
+@pytest.fixture(scope="module")
+def needs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Needs]:
+    """What each service needs to be told: never where another service is. Only the trainer needs the queue."""
+    scratch = tmp_path_factory.mktemp("scratch")
+    with nats_server() as nats:
+        yield {
+            "env": {"state_directory": scratch / "state"},
+            "inference": {"admin.port": 0, "model.path": MODEL, "backend": "transformers", "updates.staging": scratch},
+            "evaluator": {},
+            "rollout": {"payloads.uri": scratch.as_uri()},
+            "trainer": {"queue.url": nats.url},
+        }
 
 
 @pytest.fixture(scope="module", params=SERVICES)
-def service(
-    request: pytest.FixtureRequest, start_service: StartService, tmp_path_factory: pytest.TempPathFactory
-) -> Running:
-    return start_service(request.param, settings(request.param, tmp_path_factory.mktemp("scratch")))
+def service(request: pytest.FixtureRequest, start_service: StartService, needs: Needs) -> Running:
+    return start_service(request.param, needs[request.param])
 
 
 def test_a_service_alone_is_alive_and_ready(service: Running) -> None:
@@ -54,29 +62,26 @@ def test_every_service_s_readme_opens_with_its_command() -> None:
         assert f"webagent-{name}" in (ROOT / "services" / name / "README.md").read_text()
 
 
-def refused(name: str, scratch: Path, **wrong: object) -> str:
+def refused(name: str, given: Settings) -> str:
     """The one line with which a service refuses to start."""
-    given = {"server.port": 0, **settings(name, scratch), **wrong}
     options = [f"--set={key}={value}" for key, value in given.items()]
-    ended = subprocess.run(
-        [PROGRAMS / f"webagent-{name}", *options], capture_output=True, text=True, timeout=90, check=False
-    )
+    command = [PROGRAMS / f"webagent-{name}", *options]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
     assert ended.returncode == 2, ended.stderr
-    lines = [line for line in ended.stderr.splitlines() if line.startswith(f"{name}: ")]
-    assert len(lines) == 1, ended.stderr
     assert "Traceback" not in ended.stderr
-    return lines[0]
+    (line,) = [line for line in ended.stderr.splitlines() if line.startswith(f"{name}: ")]
+    return line
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_an_unknown_key_is_refused_with_the_nearest_known_one(name: str, tmp_path: Path) -> None:
-    assert "server.drain_seconds" in refused(name, tmp_path, **{"server.drain_second": 1})
+def test_an_unknown_key_is_refused_with_the_nearest_known_one(name: str, needs: Needs) -> None:
+    assert "server.drain_seconds" in refused(name, {**needs[name], "server.drain_second": 1})
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_a_port_in_use_is_named(name: str, tmp_path: Path) -> None:
+def test_a_port_in_use_is_named(name: str, needs: Needs) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         port = holder.getsockname()[1]
-        assert f"port {port} on 127.0.0.1 is in use" in refused(name, tmp_path, **{"server.port": port})
+        assert f"port {port} on 127.0.0.1 is in use" in refused(name, {**needs[name], "server.port": port})
