@@ -1,6 +1,7 @@
 """The queue on a real NATS: stored once, taken by one, held while worked on, acknowledged for good."""
 
 import asyncio
+import uuid
 
 import grpc
 import pytest
@@ -167,31 +168,36 @@ async def test_many_waiters_share_one_consumer(connect, request_of):
             await each.ack()
 
 
-@settings(max_examples=15, deadline=None)
-@given(st.lists(st.sampled_from(["ack", "nak"]), min_size=1, max_size=6))
-def test_every_message_is_acknowledged_exactly_once_whatever_workers_do(fates):
-    async def play(url: str) -> list[str]:
-        queue = await Queue.connect(QueueConfig(url=url, max_deliver=10), name="test")
-        await queue.ensure()
-        await queue.drop_run("fates")
-        marks = [f"{id(fates)}.{number}" for number in range(len(fates))]
-        for mark in marks:
-            spec = trajectory_pb2.EpisodeSpec(episode_id=mark)
-            await queue.publish_request(trajectory_pb2.RolloutRequest(run_id="fates", episode=spec))
-        consumer, left, acknowledged = queue.requests(), list(fates), []
-        while len(acknowledged) < len(marks):
-            delivery = await consumer.next(5)
-            if left and left.pop() == "nak":
-                await delivery.nak()
-            else:
-                await delivery.ack()
-                acknowledged.append(delivery.message.episode.episode_id.split(".")[1])
-        assert await consumer.next(0.05) is None
-        await queue.close()
-        return acknowledged
+async def work_through(url: str, fates: list[str]) -> list[str]:
+    """Publishes one request for each fate and returns those that were acknowledged."""
+    queue = await Queue.connect(QueueConfig(url=url, max_deliver=10), name="test")
+    await queue.ensure()
+    mark = uuid.uuid4().hex
+    for number in range(len(fates)):
+        spec = trajectory_pb2.EpisodeSpec(episode_id=f"{mark}.{number}")
+        await queue.publish_request(trajectory_pb2.RolloutRequest(run_id="fates", episode=spec))
+    consumer, left, acknowledged = queue.requests(), list(fates), []
+    while len(acknowledged) < len(fates):
+        delivery = await consumer.next(5)
+        if left and left.pop() == "nak":
+            await delivery.nak()
+        else:
+            await delivery.ack()
+            acknowledged.append(delivery.message.episode.episode_id)
+    assert await consumer.next(0.05) is None
+    await queue.close()
+    return [episode.removeprefix(f"{mark}.") for episode in acknowledged]
+
+
+def test_every_message_is_acknowledged_exactly_once_whatever_workers_do():
+    @settings(max_examples=20, deadline=None)
+    @given(st.lists(st.sampled_from(["ack", "nak"]), min_size=1, max_size=6))
+    def check(fates: list[str]) -> None:
+        acknowledged = asyncio.run(work_through(nats.url, fates))
+        assert sorted(acknowledged) == sorted(str(number) for number in range(len(fates)))
 
     with nats_server() as nats:
-        assert sorted(asyncio.run(play(nats.url))) == sorted(str(number) for number in range(len(fates)))
+        check()
 
 
 async def test_an_envelope_that_is_too_large_is_refused(connect, trajectory_of):

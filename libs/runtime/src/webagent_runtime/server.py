@@ -29,6 +29,7 @@ from webagent_runtime.tokens import Tokens
 log = structlog.get_logger()
 
 METADATA_BYTES = 32 * 1024
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _WILDCARDS = {"0.0.0.0", "::", "[::]", ""}  # noqa: S104  compared with, not bound to
 
 
@@ -84,6 +85,7 @@ class Server:
         self._start_metrics()
         for each in self._servers:
             await each.start()
+        _take_signals(self)
         log.info("server_started", server=self._name, version=self._version, address=self.address)
 
     def set_ready(self, ready: bool) -> None:
@@ -91,22 +93,16 @@ class Server:
         self._health.set(list(self._scopes), ready)
 
     async def run(self, drain: Callable[[], Awaitable[None]]) -> None:
-        """Serves until SIGTERM or SIGINT, then drains and stops."""
-        loop = asyncio.get_running_loop()
-        for signum in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(signum, self._on_signal)
-        try:
-            await self._asked_to_stop.wait()
-            log.info("draining", server=self._name, bound_seconds=self._config.drain_seconds)
-            self.set_ready(False)
-            await self._drain(drain)
-        finally:
-            for signum in (signal.SIGTERM, signal.SIGINT):
-                loop.remove_signal_handler(signum)
-            log.info("server_stopped", server=self._name)
+        """Serves until SIGTERM or SIGINT, which count from `start` on, then drains and stops."""
+        await self._asked_to_stop.wait()
+        log.info("draining", server=self._name, bound_seconds=self._config.drain_seconds)
+        self.set_ready(False)
+        await self._drain(drain)
+        log.info("server_stopped", server=self._name)
 
     async def stop(self, grace: float) -> None:
         """Refuses new calls, gives those in flight `grace` seconds and closes all ports."""
+        _release_signals(self)
         self._health.close()
         await asyncio.gather(*(server.stop(grace) for server in self._servers))
         if self._metrics is not None:
@@ -116,16 +112,15 @@ class Server:
             http_server.server_close()
             await asyncio.to_thread(thread.join)
 
-    def _on_signal(self) -> None:
+    def on_signal(self) -> None:
+        """The first signal asks `run` to drain, the second one to hurry."""
         self._signals += 1
         if self._signals == 1:
             self._asked_to_stop.set()
             return
         log.warning("drain_cut_short", server=self._name)
         self._asked_to_hurry.set()
-        # From here on a signal has its usual effect: it ends the process, whatever hangs.
-        for signum in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().remove_signal_handler(signum)
+        _release_signals(self)
 
     async def _drain(self, drain: Callable[[], Awaitable[None]]) -> None:
         loop = asyncio.get_running_loop()
@@ -158,6 +153,31 @@ class Server:
         _check_free("metrics_port", self._config.host, port)
         self._metrics = prometheus_client.start_http_server(port, self._config.host)
         self.metrics_port = self._metrics[0].server_port
+
+
+# The servers of this process that still want its signals.
+_listening: list[Server] = []
+
+
+def _take_signals(server: Server) -> None:
+    if not _listening:
+        for signum in _SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(signum, _dispatch_signal)
+    _listening.append(server)
+
+
+def _dispatch_signal() -> None:
+    for server in tuple(_listening):
+        server.on_signal()
+
+
+def _release_signals(server: Server) -> None:
+    """After the last release a signal has its usual effect: it ends the process, whatever hangs."""
+    if server in _listening:
+        _listening.remove(server)
+        if not _listening:
+            for signum in _SIGNALS:
+                asyncio.get_running_loop().remove_signal_handler(signum)
 
 
 def time_left(context: grpc.aio.ServicerContext[Any, Any], cap: float) -> float:

@@ -1,10 +1,12 @@
 """The console entry of a service: options, configuration, telemetry, event loop, exit code.
 
-Exit codes: 0 ended as asked, 1 crashed (traceback in the log), 2 could not start (one line on stderr).
+Exit codes: 0 ended as asked, 1 crashed (traceback on stderr), 2 could not start (one line on stderr), 130 and 143 ended
+by SIGINT or SIGTERM before there was anything to drain.
 """
 
 import argparse
 import asyncio
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -46,11 +48,17 @@ def run_service(
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+    except asyncio.CancelledError:
+        sys.exit(143)
     finally:
         telemetry.shutdown()
 
 
 async def _await(serve: Callable[[C], Awaitable[None]], config: C) -> None:
+    """Until a Server takes signals over, SIGTERM cancels `serve`, as SIGINT does by itself."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     await serve(config)
 
 

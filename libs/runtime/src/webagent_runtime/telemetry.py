@@ -39,7 +39,7 @@ def setup(config: TelemetryConfig, service: str) -> None:
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.stdlib.LoggerFactory(),
+        logger_factory=_own_logger,
     )
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=[structlog.stdlib.ExtraAdder(), *shared],
@@ -47,7 +47,9 @@ def setup(config: TelemetryConfig, service: str) -> None:
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(formatter)
-    logging.basicConfig(level=level, handlers=[handler], force=True)
+    # At "debug" the libraries' own chatter would bury ours.
+    logging.basicConfig(level=max(level, logging.INFO), handlers=[handler], force=True)
+    _own_logger().setLevel(level)
     _setup_tracing(config, service)
 
 
@@ -77,7 +79,13 @@ def remote_span(name: str, headers: dict[str, str], kind: trace.SpanKind) -> Ite
         yield span
 
 
+def _own_logger(*_arguments: object) -> logging.Logger:
+    return logging.getLogger("webagent")
+
+
 def _setup_tracing(config: TelemetryConfig, service: str) -> None:
+    if isinstance(trace.get_tracer_provider(), TracerProvider):
+        return
     provider = TracerProvider(resource=Resource.create({"service.name": service}))
     if config.otlp_endpoint is not None:
         # Imported here: the exporter costs start-up time that most processes need not pay.
