@@ -66,7 +66,10 @@ def _chromium(config: LoopConfig) -> Finding:
     program = chromium_program(config)
     if program is None:
         return Finding(
-            "chromium", Health.MISSING, "not found", "apt-get install chromium-headless-shell, or playwright install chromium"
+            "chromium",
+            Health.MISSING,
+            "not found",
+            "apt-get install chromium-headless-shell",
         )
     return Finding("chromium", Health.OK, str(program))
 

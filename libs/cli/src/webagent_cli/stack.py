@@ -128,6 +128,11 @@ class Stack:
 
     def __enter__(self) -> Self:
         self._processes.open()
+        try:
+            self._await(self._processes.answers, service="supervisord", bound=self._config.start_seconds)
+        except BaseException:
+            self._processes.stop()
+            raise
         return self
 
     def __exit__(self, _type: type[BaseException] | None, _e: BaseException | None, _tb: TracebackType | None) -> None:
@@ -140,13 +145,22 @@ class Stack:
 
     def start(self, service: str) -> None:
         """Starts a service without waiting for it."""
-        self._await(self._processes.answers, service="supervisord", bound=self._config.start_seconds)
         self._processes.start(service)
 
     def wait_ready(self, service: str) -> None:
         """Waits until a service is ready; fails with the last lines of its log."""
         ready = self._nats_ready if service == "nats" else self._health_of(service)
         self._await(ready, service=service, bound=self._config.start_seconds)
+
+    async def until_ready(self, service: str) -> None:
+        """As `wait_ready`, for a service that was restarted while the event loop runs."""
+        deadline = time.monotonic() + self._config.start_seconds
+        ready = self._health_of(service)
+        while not await asyncio.to_thread(ready):
+            await asyncio.to_thread(self.check)
+            if time.monotonic() > deadline:
+                raise RunError(self._obituary(service, f"was not ready within {self._config.start_seconds:.0f} s"))
+            await asyncio.sleep(RETRY_SECONDS)
 
     def start_all(self, report: Callable[[str, float], None], services: Iterable[str] | None = None) -> None:
         """Starts services together, once the queue that they connect to is ready, and waits for each."""

@@ -8,8 +8,8 @@ was done is in the run's directory, so `--resume` goes on where a run was interr
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from webagent_cli.clients import Clients
@@ -50,6 +50,7 @@ def train(path: Path, *, runs: Path, name: str | None, resume: bool, dry_run: bo
     with Stack(run, config, ports=free_ports()) as stack:
         training = Training(run, config, stack, display)
         try:
+            training.start()
             asyncio.run(stack.watched(training.run_story(), training.memory.watch()))
         finally:
             training.save()
@@ -66,22 +67,25 @@ class Training:
         self.memory = MemoryWatch()
         self.record = RunRecord.read(run.record)
 
+    def start(self) -> None:
+        """Starts all but the trainer, which the untrained model's evaluation does not need."""
+        with self._phase("start"):
+            self.stack.start_all(self._say_ready, BEFORE_TRAINING)
+
     async def run_story(self) -> None:
         """The loop, phase by phase."""
         begun = time.monotonic()
-        async with self._phase("start"):
-            await asyncio.to_thread(self.stack.start_all, self._say_ready, BEFORE_TRAINING)
         async with Clients(self.stack.addresses) as clients:
             trainer = TrainerRun(clients, self.run, self.config, self.stack, self.record, self.display)
             await self._evaluate(clients, "zero_shot", version=0)
             self.stack.start("trainer")
             if self.config.variant != "r1-zero":
-                async with self._phase("demos"):
+                with self._phase("demos"):
                     await demonstrate(clients, self.run, self.config, self.display)
-                async with self._phase("bc"):
+                with self._phase("bc"):
                     await trainer.run_until_paused()
                 await self._evaluate(clients, "bc", version=self.record.versions["bc"])
-            async with self._phase("rl"):
+            with self._phase("rl"):
                 await trainer.run_until_over()
             await self._evaluate(clients, "rl", version=self.record.versions["rl"])
             if self.config.eval.greedy:
@@ -99,13 +103,13 @@ class Training:
         self, clients: Clients, phase: str, *, version: int, temperature: float | None = None
     ) -> list[Trajectory]:
         drawn = self.config.eval.temperature if temperature is None else temperature
-        async with self._phase(f"eval_{phase}"):
+        with self._phase(f"eval_{phase}"):
             return await evaluate(
                 clients, self.run, self.config, phase, self.display, temperature=drawn, version=version
             )
 
-    @asynccontextmanager
-    async def _phase(self, name: str) -> AsyncIterator[None]:
+    @contextmanager
+    def _phase(self, name: str) -> Iterator[None]:
         """Notes a phase's wall time, interrupted or not, and says when it is done."""
         entry, begun = self.record.phase(name), time.monotonic()
         try:

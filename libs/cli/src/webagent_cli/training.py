@@ -4,7 +4,6 @@ The trainer resumes from its newest checkpoint when the same run is started agai
 waited for and told once more.
 """
 
-import asyncio
 from typing import NoReturn
 
 import grpc
@@ -58,7 +57,7 @@ class TrainerRun:
     async def _until(self, phase: str, wanted: set["trainer_pb2.RunState.ValueType"]) -> trainer_pb2.RunStatus:
         with self._display.phase(phase, 0) as view:
             while True:
-                await asyncio.to_thread(self._stack.wait_ready, "trainer")
+                await self._stack.until_ready("trainer")
                 try:
                     await self._start(resume=phase == "rl")
                     status = await self._watch(phase, wanted, view)
