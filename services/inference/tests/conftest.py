@@ -13,20 +13,21 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-import safetensors.torch
-import torch
 from google.protobuf import json_format
-
 from webagent.inference.v1 import inference_pb2 as pb
 from webagent.inference.v1 import inference_pb2_grpc
 from webagent.trajectory.v1 import policy_pb2
 from webagent_inference import modeldir
 from webagent_inference.chat import Chat, ChatMessage
-from webagent_inference.config import InferenceConfig
+from webagent_inference.config import EngineConfig, InferenceConfig
+from webagent_inference.environment import set_environment
 from webagent_inference.prepare import DEFAULT_OUT, prepare
 from webagent_inference.replica import Replica, started
 from webagent_runtime.client import open_channel
 from webagent_runtime.config import validate
+
+# Before anything imports torch.
+set_environment(EngineConfig())
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 TOLERANCE = 0.15
@@ -103,6 +104,7 @@ class Trainer:
     """Writes policy versions as the trainer does: perturbed weights, a manifest, a canary that it computed itself."""
 
     def __init__(self, model: Path, chat: Chat, directory: Path) -> None:
+        import torch
         from transformers import AutoModelForCausalLM
 
         self._model: Any = AutoModelForCausalLM.from_pretrained(str(model), dtype=torch.bfloat16).eval()
@@ -113,6 +115,8 @@ class Trainer:
 
     def publish(self, *, noise: float = 0.02, canary_of: float | None = None) -> policy_pb2.PolicyVersion:
         """A version whose weights differ from the base by noise; `canary_of` computes the canary with other weights."""
+        import safetensors.torch
+
         self._last += 1
         directory = self._directory / str(self._last)
         directory.mkdir()
@@ -135,6 +139,8 @@ class Trainer:
         return directory, json_format.Parse(text, policy_pb2.PolicyManifest())
 
     def _perturb(self, noise: float) -> None:
+        import torch
+
         generator = torch.Generator().manual_seed(round(noise * 1e6))
         with torch.no_grad():
             for name, tensor in self._model.state_dict().items():
@@ -142,6 +148,8 @@ class Trainer:
                 tensor.copy_(self._base[name].float() + scale * torch.randn(tensor.shape, generator=generator))
 
     def _canary(self, noise: float) -> policy_pb2.Canary:
+        import torch
+
         self._perturb(noise)
         ids = torch.tensor([self._prompt])
         with torch.inference_mode():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from webagent_inference.chat import Chat, ChatMessage
 from webagent_runtime.errors import ServiceError
 
@@ -36,7 +35,9 @@ def test_the_default_system_prompt_is_there_only_when_none_is_given(chat: Chat) 
     without = chat._tokenizer.decode(chat.prompt([user("hi")]))
     given_one = chat._tokenizer.decode(chat.prompt([ChatMessage("system", "Be brief."), user("hi")]))
     assert "SmolLM" in without
-    assert given_one == "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    assert (
+        given_one == "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    )
 
 
 @settings(max_examples=150, deadline=None)

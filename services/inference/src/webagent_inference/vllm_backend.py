@@ -7,7 +7,6 @@ one everything.)
 """
 
 import asyncio
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,18 +28,6 @@ _SEED_MASK = (1 << 63) - 1
 _FINISH = {"stop": Finish.STOP, "length": Finish.LENGTH, "abort": Finish.INTERRUPTED}
 
 
-def set_environment(config: EngineConfig) -> None:
-    """Settings that vLLM takes from the environment only; before the engine's processes start."""
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    if torch.cuda.is_available():
-        return
-    # vLLM would bind one thread to each core but one; on a small machine that leaves half of it idle.
-    os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
-    os.environ["OMP_NUM_THREADS"] = str(config.thread_count)
-
-
 class VllmBackend:
     """A running AsyncLLM."""
 
@@ -54,7 +41,6 @@ class VllmBackend:
     @classmethod
     async def start(cls, directory: Path, config: EngineConfig, end_tokens: Sequence[int]) -> "VllmBackend":
         """Loads the model."""
-        set_environment(config)
         arguments: dict[str, Any] = {} if torch.cuda.is_available() else {"kv_cache_memory_bytes": config.cache_bytes}
         engine_arguments = AsyncEngineArgs(
             model=str(directory),
