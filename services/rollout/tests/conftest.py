@@ -5,6 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import settings
 from webagent.inference.v1 import inference_pb2_grpc
 from webagent_rollout.config import LimitsConfig, RolloutConfig, TargetConfig
 from webagent_rollout.player import Player
@@ -12,6 +13,10 @@ from webagent_rollout.testing import Process, ScriptedPolicy, env_process, evalu
 from webagent_runtime.config import PayloadConfig, ServerConfig
 from webagent_runtime.payloads import PayloadStore
 from webagent_runtime.server import Server
+
+# An example may take as long as a busy machine needs; pytest bounds the whole test.
+settings.register_profile("rollout", deadline=None)
+settings.load_profile("rollout")
 
 
 @pytest.fixture(scope="session")
