@@ -179,6 +179,28 @@ async def test_messages_up_to_the_bound_pass_and_longer_ones_are_refused(serve):
         await stub.Observe(env_pb2.ObserveRequest(session_id="1"), timeout=20)
 
 
+async def test_stopping_lets_calls_in_flight_end_and_cuts_off_what_lasts_longer(serve, env):
+    server = await serve()
+    async with open_channel(server.address) as channel:
+        stub = env_pb2_grpc.EnvironmentServiceStub(channel)
+        ending = asyncio.ensure_future(stub.CloseSession(env_pb2.CloseSessionRequest(), timeout=30))
+        await asyncio.wait_for(env.entered.wait(), 5)
+        stopping = asyncio.create_task(server.stop(20))
+        await asyncio.sleep(0)
+        env.release.set()
+        assert (await ending).existed
+        await asyncio.wait_for(stopping, 10)
+
+        env.entered.clear()
+        env.release.clear()
+        server = await serve(port=server.port)
+        lasting = asyncio.ensure_future(stub.CloseSession(env_pb2.CloseSessionRequest(), timeout=30))
+        await asyncio.wait_for(env.entered.wait(), 10)
+        await asyncio.wait_for(server.stop(0.1), 10)
+        assert (await refusal(lasting)).code in {grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE}
+        await asyncio.wait_for(env.cancelled.wait(), 5)
+
+
 @pytest.mark.slow
 async def test_a_call_longer_than_many_keepalive_intervals_survives(serve, env):
     # gRPC pings every 10 s at most. A server that minds them ends the connection after about five.

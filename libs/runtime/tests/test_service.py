@@ -22,6 +22,7 @@ class Settings(Config):
     telemetry: TelemetryConfig = TelemetryConfig(log_format="json")
     drain_forever: bool = False
     crash: bool = False
+    second_server: bool = False
 
 async def serve(config):
     if config.crash:
@@ -37,8 +38,14 @@ async def serve(config):
         if config.drain_forever:
             await asyncio.Event().wait()
 
-    print("ready", flush=True)
-    await server.run(drain)
+    if config.second_server:
+        admin = Server(ServerConfig(port=0), name="admin", version="1")
+        await admin.start()
+        print("ready", flush=True)
+        await asyncio.gather(server.run(drain), admin.run(drain))
+    else:
+        print("ready", flush=True)
+        await server.run(drain)
     print("done", flush=True)
 
 if __name__ == "__main__":
@@ -74,6 +81,14 @@ def test_a_signal_drains_and_ends_with_success(launch, signum):
     output, _ = process.communicate(timeout=20)
     assert output == "draining\ndone\n"
     assert process.returncode == 0
+
+
+def test_one_signal_reaches_all_servers_of_a_process(launch):
+    process = launch("--set", "second_server=true")
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=20)
+    assert output == "draining\ndraining\ndone\n"
 
 
 def test_a_second_signal_cuts_the_drain_short(launch):
