@@ -53,6 +53,7 @@ async def solved(address: str, task: str, seeds: range) -> int:
     return sum(await asyncio.gather(*(is_solved(address, task, seed, at_once) for seed in seeds)))
 
 
+@pytest.mark.timeout(240)
 async def test_every_expert_solves_its_task(env: Process) -> None:
     at_once = asyncio.Semaphore(AT_ONCE)
     outcomes = await asyncio.gather(*(is_solved(env.address, task, 1, at_once) for task in EXPERTS))
