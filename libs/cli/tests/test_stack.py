@@ -15,6 +15,7 @@ from webagent_cli.errors import RunError
 from webagent_cli.processes import Program, supervisor_conf
 from webagent_cli.runs import Run, new_run
 from webagent_cli.stack import Stack, free_ports
+from webagent_runtime.config import ConfigError
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL = ("nats", "evaluator")
@@ -99,6 +100,13 @@ def test_a_service_with_a_wrong_configuration_fails_at_once(run: Run, config: Lo
         with pytest.raises(RunError, match=r"evaluator ended with code 2(.|\n)*no_such_key"):
             stack.start_all(lambda *_: None)
         assert time.monotonic() - begun < 30
+
+
+def test_a_run_in_use_is_refused_until_its_processes_have_ended(run: Run, config: LoopConfig) -> None:
+    with Stack(run, config, ports=free_ports(), services=SMALL), pytest.raises(ConfigError, match="in use"):
+        Stack(run, config, ports=free_ports(), services=SMALL).__enter__()
+    with Stack(run, config, ports=free_ports(), services=SMALL) as again:
+        assert again.root_pid
 
 
 @pytest.mark.parametrize("victim", ["command", "keeper", "supervisord"])

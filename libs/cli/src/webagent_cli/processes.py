@@ -126,9 +126,7 @@ class Processes:
     def __init__(self, programs: list[Program], logs: Path) -> None:
         self.programs = {program.name: program for program in programs}
         self._logs = logs
-        # Unix socket paths are limited to about 100 bytes, which a run directory may exceed.
-        self._directory = Path(tempfile.mkdtemp(prefix="webagent-"))
-        self._socket = self._directory / "supervisor.sock"
+        self._directory = Path()
         self._keeper: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -137,17 +135,31 @@ class Processes:
     def __exit__(self, _type: type[BaseException] | None, _e: BaseException | None, _tb: TracebackType | None) -> None:
         self.stop()
 
-    def open(self) -> None:
-        """Starts the keeper and supervisord, but no program. Must be called on the main thread, which must live on."""
+    def open(self, *, held: int) -> None:
+        """Starts the keeper and supervisord, but no program. Must be called on the main thread, which must live on.
+
+        The keeper inherits the file descriptor `held`, so a lock on it lasts until the last process has ended.
+        """
         self._logs.mkdir(parents=True, exist_ok=True)
+        # Unix socket paths are limited to about 100 bytes, which a run directory may exceed.
+        self._directory = Path(tempfile.mkdtemp(prefix="webagent-"))
         conf = self._directory / "supervisord.conf"
         conf.write_text(supervisor_conf(list(self.programs.values()), self._socket, self._logs))
         command = [sys.executable, "-m", "webagent_cli.keeper", str(os.getpid()), str(conf)]
         # A session of its own: Ctrl-C must reach this process alone, which then ends the others in order.
         with (self._logs / "keeper.log").open("ab") as log:
             self._keeper = subprocess.Popen(  # noqa: S603
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=(held,),
             )
+
+    @property
+    def _socket(self) -> Path:
+        return self._directory / "supervisor.sock"
 
     @property
     def keeper_pid(self) -> int:

@@ -6,8 +6,11 @@ runs/<id>/  config.yaml  config/<service>.yaml  logs/<service>.log  ledger.sqlit
 """
 
 import datetime
+import fcntl
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,6 +92,18 @@ class Run:
     def report(self) -> Path:
         """The page for people."""
         return self.path / "report.html"
+
+    @contextmanager
+    def locked(self) -> Iterator[int]:
+        """Refuses a run whose processes are alive; yields the locked descriptor, which a child may keep open."""
+        descriptor = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield descriptor
+        except BlockingIOError:
+            raise ConfigError(f"run {self.id} is in use by another webagent command: end that one first") from None
+        finally:
+            os.close(descriptor)
 
     def mark_latest(self) -> None:
         """Points runs/latest here, atomically."""

@@ -122,12 +122,14 @@ class Stack:
         self.addresses = Addresses(ports)
         self.run = run
         self._config = config.stack
-        write_settings(run, service_settings(run, config, ports, queued="nats" in self.services))
+        self._settings = service_settings(run, config, ports, queued="nats" in self.services)
         self._processes = Processes(_programs(run, config, ports, self.services), run.logs)
         self._starts: dict[str, set[int]] = {}
 
     def __enter__(self) -> Self:
-        self._processes.open()
+        with self.run.locked() as lock:
+            write_settings(self.run, self._settings)
+            self._processes.open(held=lock)
         try:
             self._await(self._processes.answers, service="supervisord", bound=self._config.start_seconds)
         except BaseException:

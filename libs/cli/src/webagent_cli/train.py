@@ -44,10 +44,10 @@ def train(path: Path, *, runs: Path, name: str | None, resume: bool, dry_run: bo
     prepare_model(config.model, display.say)
     refuse_missing(config)
     run = interrupted or new_run(runs, name, label=path.stem)
-    run.config.write_text(config.to_yaml())
-    run.mark_latest()
     display.say(f"run {run.id}: {len(config.tasks.ids)} tasks, seed {config.seed}; logs in {run.logs}")
     with Stack(run, config, ports=free_ports()) as stack:
+        run.config.write_text(config.to_yaml())
+        run.mark_latest()
         training = Training(run, config, stack, display)
         try:
             training.start()
