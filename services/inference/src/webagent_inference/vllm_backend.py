@@ -32,7 +32,7 @@ class VllmBackend:
     """A running AsyncLLM."""
 
     def __init__(self, engine: AsyncLLM, end_tokens: Sequence[int]) -> None:
-        self._engine: Any = engine
+        self.engine: Any = engine
         self._end_tokens = list(end_tokens)
         self._in_flight = 0
         self._idle = asyncio.Event()
@@ -67,7 +67,15 @@ class VllmBackend:
 
     async def generate(self, request_id: str, prompt: Sequence[int], sampling: Sampling) -> Sample:
         """See Backend."""
-        parameters = SamplingParams(
+        output = await self._run(request_id, prompt, self.parameters(sampling))
+        reply = output.outputs[0]
+        token_ids = list(reply.token_ids)
+        logprobs = [float(entry[token].logprob) for entry, token in zip(reply.logprobs or [], token_ids, strict=True)]
+        return Sample(token_ids, logprobs, _FINISH[reply.finish_reason], output.num_cached_tokens or 0)
+
+    def parameters(self, sampling: Sampling) -> SamplingParams:
+        """The settings in vLLM's terms."""
+        return SamplingParams(
             temperature=sampling.temperature,
             top_p=sampling.top_p,
             max_tokens=sampling.max_tokens,
@@ -77,11 +85,6 @@ class VllmBackend:
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        output = await self._run(request_id, prompt, parameters)
-        reply = output.outputs[0]
-        token_ids = list(reply.token_ids)
-        logprobs = [float(entry[token].logprob) for entry, token in zip(reply.logprobs or [], token_ids, strict=True)]
-        return Sample(token_ids, logprobs, _FINISH[reply.finish_reason], output.num_cached_tokens or 0)
 
     async def score(self, prompt: Sequence[int], token_ids: Sequence[int]) -> list[float]:
         """See Backend."""
@@ -101,33 +104,33 @@ class VllmBackend:
     async def interrupt(self) -> None:
         """See Backend."""
         while self._in_flight:
-            await self._engine.pause_generation(mode="abort", clear_cache=False)
+            await self.engine.pause_generation(mode="abort", clear_cache=False)
             try:
                 async with asyncio.timeout(0.1):
                     await self._idle.wait()
             except TimeoutError:
                 # A request that was on its way to the engine when it paused; the next pause aborts it.
                 log.debug("interrupt_repeated", in_flight=self._in_flight)
-        await self._engine.resume_generation()
+        await self.engine.resume_generation()
 
     async def load(self, directory: Path) -> None:
         """See Backend."""
-        await self._engine.collective_rpc("reload_weights", kwargs={"weights_path": str(directory)})
+        await self.engine.collective_rpc("reload_weights", kwargs={"weights_path": str(directory)})
 
     async def reset_cache(self) -> bool:
         """See Backend."""
-        done = await self._engine.reset_prefix_cache(reset_running_requests=True)
+        done = await self.engine.reset_prefix_cache(reset_running_requests=True)
         return bool(done)
 
     async def died(self) -> str:
         """See Backend."""
         # The task that reads the engine core's outputs ends only with the engine.
-        await asyncio.wait({self._engine.output_handler})
+        await asyncio.wait({self.engine.output_handler})
         return "vLLM's engine core ended; its log says why"
 
     async def close(self) -> None:
         """See Backend."""
-        await asyncio.to_thread(self._engine.shutdown)
+        await asyncio.to_thread(self.engine.shutdown)
 
     async def _run(self, request_id: str, prompt: Sequence[int], parameters: SamplingParams) -> Any:
         """The final output of one request."""
@@ -135,7 +138,7 @@ class VllmBackend:
         self._idle.clear()
         final: Any = None
         try:
-            async for output in self._engine.generate(tokens_input(list(prompt)), parameters, request_id):
+            async for output in self.engine.generate(tokens_input(list(prompt)), parameters, request_id):
                 final = output
         except VllmDeadError as error:
             raise EngineDeadError(str(error)) from error

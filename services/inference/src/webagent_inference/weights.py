@@ -56,14 +56,14 @@ class Updater:
 
     def __init__(self, policy: Policy, base: Path, config: UpdateConfig, *, threads: int) -> None:
         self._policy = policy
-        self._config = config
+        self.config = config
         self._threads = threads
         self._shapes = versions.base_shapes(base)
         self._directory = base
         self._digests: dict[int, str] = {}
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[float]] = set()
-        self._seconds: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}
         self._entered = 0.0
         self.stage = Stage.IDLE
         self.outcome = Outcome(policy.version)
@@ -98,19 +98,17 @@ class Updater:
                 raise
             self._digests[number] = digest
             seconds = time.monotonic() - started
-            stages = {f"{stage}_seconds": round(spent, 3) for stage, spent in self._seconds.items()}
+            stages = {f"{stage}_seconds": round(spent, 3) for stage, spent in self.seconds.items()}
             log.info("weights_served", version=number, seconds=round(seconds, 3), **stages)
             self._settle(Outcome(wanted))
             return seconds
 
     async def _transact(self, wanted: Version, uri: str) -> None:
-        self._seconds = {}
+        self.seconds = {}
         try:
-            async with asyncio.timeout(self._config.update_seconds):
+            async with asyncio.timeout(self.config.update_seconds):
                 self._enter(Stage.STAGING)
-                staged = await asyncio.to_thread(
-                    versions.stage, uri, wanted.number, wanted.digest, self._config.staging
-                )
+                staged = await asyncio.to_thread(versions.stage, uri, wanted.number, wanted.digest, self.config.staging)
                 self._check_canaries(staged.manifest.canaries)
                 self._enter(Stage.VERIFYING)
                 await asyncio.to_thread(versions.verify, staged, self._shapes, self._threads)
@@ -118,7 +116,7 @@ class Updater:
                 async with self._policy.held():
                     await self._switch(staged, wanted)
         except TimeoutError:
-            raise errors.update_failed(f"not served within {self._config.update_seconds:g} s") from None
+            raise errors.update_failed(f"not served within {self.config.update_seconds:g} s") from None
         except ServiceError:
             raise
         except Exception as error:
@@ -143,14 +141,15 @@ class Updater:
             raise
         previous, self._directory = self._directory, staged.directory
         self._policy.switched(wanted)
-        versions.forget(self._config.staging, keep=[previous, staged.directory])
+        versions.forget(self.config.staging, keep=[previous, staged.directory])
 
     async def _roll_back(self) -> None:
         """Puts the old weights back, or fails the policy: nobody vouches for what the engine holds."""
         self._enter(Stage.ROLLING_BACK)
         try:
-            await self._policy.backend.load(self._directory)
-            reset = await self._policy.backend.reset_cache()
+            async with asyncio.timeout(self.config.update_seconds):
+                await self._policy.backend.load(self._directory)
+                reset = await self._policy.backend.reset_cache()
         except Exception as error:
             log.exception("roll_back_failed", directory=str(self._directory))
             self._policy.fail(f"the old weights could not be put back: {error}")
@@ -188,7 +187,7 @@ class Updater:
     def _enter(self, stage: Stage) -> None:
         now = time.monotonic()
         if self.stage is not Stage.IDLE:
-            self._seconds[self.stage.value] = now - self._entered
+            self.seconds[self.stage.value] = now - self._entered
         self._entered = now
         self.stage = stage
 
