@@ -3,7 +3,7 @@
 import grpc
 import pytest
 from google.protobuf import descriptor_pool
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from webagent.env.v1 import env_pb2, env_pb2_grpc, probe_pb2  # noqa: F401  registers the descriptors
 from webagent.evaluator.v1 import evaluator_pb2  # noqa: F401
@@ -74,6 +74,7 @@ def test_every_idempotent_method_is_in_the_contracts():
 TARGET = "127.0.0.1:1,127.0.0.2:1,127.0.0.3:1"
 
 
+@settings(deadline=None, max_examples=40)
 @given(st.text(min_size=1))
 async def test_a_key_keeps_its_owner_when_another_replica_leaves(key):
     owner = await pick_address(TARGET, key)

@@ -4,7 +4,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from webagent.trajectory.v1 import trajectory_pb2
 from webagent_runtime.delimited import CorruptError, TruncatedError, append, read, read_with_offsets
@@ -16,6 +16,7 @@ def write_all(path: Path, details: list[str]) -> list[int]:
     return [append(path, trajectory_pb2.Trajectory(detail=detail)) for detail in details]
 
 
+@settings(deadline=None, max_examples=40)
 @given(DETAILS)
 def test_messages_come_back_in_order_with_their_offsets(details):
     with tempfile.TemporaryDirectory() as directory:
@@ -27,6 +28,7 @@ def test_messages_come_back_in_order_with_their_offsets(details):
     assert [offset for _, offset in found] == offsets
 
 
+@settings(deadline=None, max_examples=40)
 @given(DETAILS.filter(bool), st.data())
 def test_a_cut_file_gives_its_whole_messages_and_then_says_where_they_end(details, data):
     with tempfile.TemporaryDirectory() as directory:
