@@ -10,12 +10,15 @@ A conversation is rendered by the model's chat template, with two guarantees:
 """
 
 import hashlib
+import json
 import re
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+from webagent_runtime.config import ConfigError
 
 from webagent_inference.errors import invalid, unknown_token
 
@@ -42,12 +45,14 @@ class Identity:
 class Chat:
     """A tokenizer and its chat template. Safe to use from several threads."""
 
-    def __init__(self, tokenizer: Any, identity: Identity, end_tokens: Sequence[int]) -> None:
+    def __init__(self, tokenizer: Any, identity: Identity, *, end_tokens: Sequence[int], vocab_size: int) -> None:
         self._tokenizer = tokenizer
+        # Unlike its wrapper it changes no state while it encodes.
+        self._backend = tokenizer.backend_tokenizer
         self.identity = identity
         self.end_tokens = tuple(end_tokens)
         self._end_set = frozenset(end_tokens)
-        self.vocab_size = len(tokenizer)
+        self.vocab_size = vocab_size
         # Added tokens that are not special, such as a model's <think>, are text that it writes itself.
         special = {str(token) for token in tokenizer.added_tokens_decoder.values() if token.special}
         controls = sorted(special, key=len, reverse=True)
@@ -60,7 +65,7 @@ class Chat:
 
         tokenizer = AutoTokenizer.from_pretrained(str(directory))
         if not tokenizer.chat_template:
-            raise invalid(f"{directory} has no chat template")
+            raise ConfigError(f"model directory {directory} has no chat template; add a chat_template.jinja")
         ends: list[int] = [tokenizer.eos_token_id]
         if (directory / "generation_config.json").is_file():
             more = GenerationConfig.from_pretrained(str(directory)).eos_token_id
@@ -70,7 +75,10 @@ class Chat:
             tokenizer_hash=_hash_files(directory, TOKENIZER_FILES),
             template_hash=hashlib.sha256(str(tokenizer.chat_template).encode()).hexdigest(),
         )
-        return cls(tokenizer, identity, list(dict.fromkeys(ends)))
+        config = json.loads((directory / "config.json").read_text())
+        # The model may have rows beyond the tokenizer's last token, and may sample them.
+        vocab_size = config.get("vocab_size") or config.get("text_config", {}).get("vocab_size") or len(tokenizer)
+        return cls(tokenizer, identity, end_tokens=list(dict.fromkeys(ends)), vocab_size=int(vocab_size))
 
     def prompt(self, messages: Sequence[ChatMessage]) -> list[int]:
         """The prompt's token ids, up to and including what opens the assistant's turn."""
@@ -98,7 +106,7 @@ class Chat:
 
     def text(self, token_ids: Sequence[int]) -> str:
         """Tokens as text, special tokens left out."""
-        decoded: str = self._tokenizer.decode(list(token_ids), skip_special_tokens=True)
+        decoded: str = self._backend.decode(list(token_ids), skip_special_tokens=True)
         return decoded
 
     def _check(self, messages: Sequence[ChatMessage]) -> None:
@@ -123,7 +131,7 @@ class Chat:
         return self._controls.sub(lambda found: found[0][0] + marks.add([]) + found[0][1:], content)
 
     def _encode(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False) if text else []
+        ids: list[int] = self._backend.encode(text, add_special_tokens=False).ids
         return ids
 
 
