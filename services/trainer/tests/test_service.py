@@ -1,10 +1,9 @@
-"""The whole trainer over gRPC and a real queue: real DeepSpeed, a tiny model, episodes sampled from published weights."""
+"""The whole trainer over gRPC and a real queue: real DeepSpeed, a tiny model, episodes sampled from its versions."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sqlite3
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -92,9 +91,7 @@ def demonstrations(path: Path) -> Path:
     return path
 
 
-async def test_a_run_clones_pauses_reinforces_and_adds_up(
-    nats: NatsServer, tiny_model: Path, tmp_path: Path
-) -> None:
+async def test_a_run_clones_pauses_reinforces_and_adds_up(nats: NatsServer, tiny_model: Path, tmp_path: Path) -> None:
     config = run_config(
         tmp_path / "whole",
         tiny_model,
@@ -109,7 +106,9 @@ async def test_a_run_clones_pauses_reinforces_and_adds_up(
         await stub.ResumeRun(trainer_pb2.ResumeRunRequest(run_id=run_id), timeout=10)
         over = await watch_until(stub, run_id)
         assert over.state == trainer_pb2.RUN_STATE_SUCCEEDED, over
-        versions = (await stub.ListPolicyVersions(trainer_pb2.ListPolicyVersionsRequest(run_id=run_id), timeout=10)).versions
+        versions = (
+            await stub.ListPolicyVersions(trainer_pb2.ListPolicyVersionsRequest(run_id=run_id), timeout=10)
+        ).versions
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await stub.PauseRun(trainer_pb2.PauseRunRequest(run_id=run_id), timeout=10)
         assert from_rpc(raised.value).reason == "RUN_OVER"

@@ -45,11 +45,14 @@ class Intake:
         """Takes trajectories and dead letters until `stop`."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._queue.run_dead_letters(self._bury, stop))
-            tasks.create_task(self._take_all(stop))
+            taking = tasks.create_task(self._take_all())
+            await stop.wait()
+            # What it holds is redelivered to whoever asks next.
+            taking.cancel()
 
-    async def _take_all(self, stop: asyncio.Event) -> None:
+    async def _take_all(self) -> None:
         consumer = self._queue.trajectories(self._run_id)
-        while not stop.is_set():
+        while True:
             delivery = await consumer.next(_PULL_SECONDS)
             if delivery is not None:
                 async with delivery.held():

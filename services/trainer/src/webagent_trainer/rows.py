@@ -128,7 +128,7 @@ def _check_turn(turn: trajectory_pb2.Turn, number: int, provenance: Provenance) 
 def _check_tokens(turn: trajectory_pb2.Turn, number: int, vocabulary: int) -> None:
     if not turn.prompt_token_ids:
         raise RefusedError("NO_PROMPT", f"turn {number} has no prompt")
-    if max(*turn.prompt_token_ids, *turn.reply_token_ids) >= vocabulary:
+    if max((*turn.prompt_token_ids, *turn.reply_token_ids)) >= vocabulary:
         raise RefusedError("UNKNOWN_TOKEN", f"turn {number} has a token beyond the vocabulary of {vocabulary}")
 
 

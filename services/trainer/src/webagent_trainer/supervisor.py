@@ -92,6 +92,8 @@ class Supervisor:
     async def _run(
         self, run_id: str, config: RunConfig, board: Board, books: Books | None, payloads: PayloadStore
     ) -> None:
+        # Not the call that happened to start the run.
+        structlog.contextvars.clear_contextvars()
         stop = asyncio.Event()
         exchange = Exchange(asyncio.get_running_loop(), self._queue)
         tasks: list[asyncio.Task[None]] = []

@@ -1,12 +1,11 @@
-"""For tests of the trainer: a tiny model, and a stand-in for rollout and inference that samples from that very model."""
+"""For tests of the trainer: a tiny model, and a stand-in for rollout and inference that samples from it."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlparse
 
 import torch
@@ -46,6 +45,7 @@ def write_tiny_model(directory: Path) -> Path:
 
 
 def make_turn(prompt: list[int], reply: list[int], logprobs: list[float], version: int = 0) -> trajectory_pb2.Turn:
+    """A turn as the tiny model's sampler would report it."""
     return trajectory_pb2.Turn(
         prompt_token_ids=prompt,
         reply_token_ids=reply,
@@ -58,6 +58,7 @@ def make_turn(prompt: list[int], reply: list[int], logprobs: list[float], versio
 
 
 def make_demonstration(prompt: list[int], reply: list[int], *, success: bool = True) -> trajectory_pb2.Trajectory:
+    """An expert's episode of one turn."""
     outcome = evaluator_pb2.OUTCOME_SUCCESS if success else evaluator_pb2.OUTCOME_FAILURE
     return trajectory_pb2.Trajectory(
         status=trajectory_pb2.EPISODE_STATUS_SCORED,
@@ -80,6 +81,7 @@ class Player:
         self.judge: Callable[[list[int]], float | None] = lambda reply: float(GOOD in reply)
 
     async def serve(self) -> None:
+        """Takes over each new version and says so."""
         await self._say()
         async for entry in self._queue.watch_versions():
             self._model = _read_model(Path(urlparse(entry.uri).path))
@@ -87,6 +89,7 @@ class Player:
             await self._say()
 
     async def play(self) -> None:
+        """Plays one request after the other."""
         requests = self._queue.requests()
         while True:
             delivery = await requests.next(5.0)
@@ -131,6 +134,7 @@ class Player:
 
 
 def prompt_of(task: str, seed: int) -> list[int]:
+    """The only prompt of an episode."""
     chance = seeded(task, seed)
     return [1, *(3 + ord(letter) % 8 for letter in task), *(chance.randrange(3, VOCABULARY) for _ in range(6))]
 
@@ -141,6 +145,7 @@ def _read_model(directory: Path) -> torch.nn.Module:
 
 @asynccontextmanager
 async def playing(url: str, base_model: Path) -> AsyncIterator[Player]:
+    """A player at work on the queue at `url`."""
     queue = await Queue.connect(QueueConfig(url=url), name="player")
     await queue.ensure()
     player = Player(queue, base_model)

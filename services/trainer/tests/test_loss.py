@@ -1,0 +1,136 @@
+"""The loss against an independent computation in plain Python floats: value, and gradient by its closed form."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from webagent_trainer.advantage import group_advantages, has_variance
+from webagent_trainer.loss import TokenLoss, cloning_loss, grpo_loss, kl_estimate, sampler_weights, turn_weights
+
+LOGPROB = st.floats(-6.0, -0.01)
+
+
+@st.composite
+def tokens(draw: st.DrawFn) -> list[dict[str, float]]:
+    return draw(
+        st.lists(
+            st.fixed_dictionaries(
+                {
+                    "new": LOGPROB,
+                    "old": LOGPROB,
+                    "reference": LOGPROB,
+                    "sampler": LOGPROB,
+                    "stale": st.booleans(),
+                    "advantage": st.floats(-2.0, 2.0),
+                    "weight": st.floats(0.001, 1.0),
+                }
+            ),
+            min_size=1,
+            max_size=12,
+        )
+    )
+
+
+def expected(batch: list[dict[str, float]], low: float, high: float, beta: float) -> tuple[float, list[float]]:
+    value, gradient = 0.0, []
+    for t in batch:
+        rho = math.exp(t["new"] - t["old"])
+        clipped = min(max(rho, 1 - low), 1 + high)
+        w = min(math.exp(t["old"] - t["sampler"]), 2.0) if t["stale"] else 1.0
+        q = t["reference"] - t["new"]
+        k = math.exp(q) - q - 1
+        scale = t["weight"] * w
+        value += scale * (-min(rho * t["advantage"], clipped * t["advantage"]) + beta * k)
+        # Where the clipped branch is the smaller, the policy term is constant.
+        inactive = clipped * t["advantage"] < rho * t["advantage"]
+        gradient.append(scale * ((0.0 if inactive else -rho * t["advantage"]) + beta * (1 - math.exp(q))))
+    return value, gradient
+
+
+@given(tokens())
+def test_value_and_gradient_are_those_of_the_formula(batch: list[dict[str, float]]) -> None:
+    column = {name: torch.tensor([t[name] for t in batch], dtype=torch.float64) for name in batch[0]}
+    new = column["new"].requires_grad_()
+    stale = column["stale"].bool()
+    spec = TokenLoss(
+        weights=column["weight"],
+        advantages=column["advantage"],
+        old=column["old"],
+        sampler_weights=sampler_weights(column["old"], column["sampler"], stale, cap=2.0),
+        reference=column["reference"],
+    )
+    loss, report = grpo_loss(new, spec, clip_low=0.2, clip_high=0.28, kl_coefficient=0.01)
+    loss.backward()
+    value, gradient = expected(batch, 0.2, 0.28, 0.01)
+    assert loss.item() == pytest.approx(value, rel=1e-9, abs=1e-12)
+    assert new.grad is not None
+    assert new.grad.tolist() == pytest.approx(gradient, rel=1e-9, abs=1e-12)
+    assert report["tokens"] == len(batch)
+
+
+def test_without_a_reference_there_is_no_kl() -> None:
+    new = torch.tensor([-1.0, -2.0], requires_grad=True)
+    spec = TokenLoss(torch.ones(2), torch.ones(2), new.detach(), torch.ones(2), None)
+    loss, report = grpo_loss(new, spec, clip_low=0.2, clip_high=0.2, kl_coefficient=5.0)
+    assert loss.item() == pytest.approx(-2.0)
+    assert report["kl"] == 0.0
+
+
+def test_the_weight_of_older_versions_is_capped_and_carries_no_gradient() -> None:
+    old = torch.tensor([-1.0, -1.0, -1.0], requires_grad=True)
+    weights = sampler_weights(old, torch.tensor([-1.5, -9.0, -9.0]), torch.tensor([True, True, False]), cap=2.0)
+    assert weights.tolist() == pytest.approx([math.exp(0.5), 2.0, 1.0])
+    assert not weights.requires_grad
+
+
+@given(st.lists(st.floats(-5, 5), min_size=1, max_size=20), st.floats(-5, 5))
+def test_the_kl_estimate_is_never_negative(new: list[float], shift: float) -> None:
+    values = torch.tensor(new, dtype=torch.float64)
+    assert bool((kl_estimate(values, values + shift) >= -1e-12).all())
+
+
+@pytest.mark.parametrize(
+    ("normalizer", "weights"),
+    [
+        ("turn-mean", [1 / (4 * 2 * 3), 1 / (4 * 2 * 5)]),
+        ("token-mean", [1 / (4 * 8), 1 / (4 * 8)]),
+        ("constant", [1 / (4 * 10 * 3), 1 / (4 * 10 * 5)]),
+    ],
+)
+def test_the_three_normalizers(normalizer: str, weights: list[float]) -> None:
+    found = turn_weights([3, 5], group_size=4, turn_budget=10, normalizer=normalizer)  # type: ignore[arg-type]
+    assert found == pytest.approx(weights)
+
+
+def test_a_constant_normalizer_weighs_the_tokens_of_long_failures_like_those_of_short_successes() -> None:
+    short = turn_weights([6], group_size=2, turn_budget=12, normalizer="constant")
+    long = turn_weights([6] * 12, group_size=2, turn_budget=12, normalizer="constant")
+    assert set(long) == set(short)
+    assert turn_weights([6] * 12, group_size=2, turn_budget=12, normalizer="turn-mean")[0] < short[0] * 12
+
+
+def test_cloning_is_the_weighted_negative_log_likelihood() -> None:
+    new = torch.tensor([-1.0, -3.0], requires_grad=True)
+    loss, _ = cloning_loss(new, torch.tensor([0.5, 0.25]))
+    loss.backward()
+    assert loss.item() == pytest.approx(1.25)
+    assert new.grad is not None
+    assert new.grad.tolist() == [-0.5, -0.25]
+
+
+def test_advantages_use_the_unbiased_deviation() -> None:
+    high, low = 0.5 / (math.sqrt(1 / 3) + 1e-4), 0.5 / (math.sqrt(1 / 2) + 1e-4)
+    assert group_advantages([1.0, 0.0, 0.0, 1.0]) == pytest.approx([high, -high, -high, high])
+    assert group_advantages([1.0, 0.0]) == pytest.approx([low, -low])
+    assert group_advantages([0.37] * 5) == pytest.approx([0.0] * 5)
+
+
+@pytest.mark.parametrize("rewards", [[0.37] * 8, [1.0] * 4, [0.0], [0.5, 0.5 + 1e-9]])
+def test_a_group_of_equal_rewards_has_no_variance(rewards: list[float]) -> None:
+    assert not has_variance(rewards, tolerance=1e-6)
+
+
+def test_a_group_of_different_rewards_has_variance() -> None:
+    assert has_variance([0.0, 0.0, 1.0], tolerance=1e-6)
