@@ -87,7 +87,7 @@ def post_button(turn: Turn) -> str:
     wanted = turn.quoted[0]
     if wanted in _POST_ICONS:
         return click_or_scroll(turn, after_text(turn, user, _POST_ICONS.index(wanted)), user)
-    menu = turn.page.tagged("li")
-    if not menu:
+    if not turn.moves:
         return click_or_scroll(turn, after_text(turn, user, len(_POST_ICONS)), user)
-    return click_or_scroll(turn, [entry for entry in menu if entry.text in {wanted, f"{wanted} {user}"}], wanted)
+    entries = [entry for entry in turn.page.tagged("li") if entry.text in {wanted, f"{wanted} {user}"}]
+    return click_or_scroll(turn, entries, wanted)

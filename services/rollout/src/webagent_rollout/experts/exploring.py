@@ -80,21 +80,14 @@ def search_result(turn: Turn) -> str:
 
 
 def autocomplete(turn: Turn) -> str:
-    """Types the beginning, picks the suggestion that fits, and submits."""
-    beginning = turn.quoted[0]
-    ending = turn.quoted[1] if len(turn.quoted) > 1 else ""
-    field = first(fields(turn), "text field")
-    if not turn.past:
-        return type_text(field, beginning)
-    if field.value.startswith(beginning) and field.value.endswith(ending) and field.value != beginning:
+    """Types the beginning, picks the first suggestion that fits, and submits."""
+    beginning, ending = turn.quoted[0], turn.quoted[1] if len(turn.quoted) > 1 else ""
+    if turn.moves == 0:
+        return type_text(first(fields(turn), "text field"), beginning)
+    if turn.moves > 1:
         return press(turn, "Submit")
-    fitting = [
-        element
-        for element in turn.page.numbered
-        if element.tag not in {"input", "button"}
-        and element.text.startswith(beginning)
-        and element.text.endswith(ending)
-    ]
+    suggestions = [element for element in turn.page.numbered if element.tag not in {"input", "button"}]
+    fitting = [item for item in suggestions if item.text.startswith(beginning) and item.text.endswith(ending)]
     return click_or_scroll(turn, fitting, "suggestion")
 
 
@@ -116,7 +109,7 @@ def menu_entry(turn: Turn) -> str:
 
 def contact_detail(turn: Turn) -> str:
     """Turns the contact book's pages to the named person and clicks the asked detail."""
-    name, detail = turn.asked(r"Find (\S+) in the contact book and click on their (\w+)")
+    name, detail = turn.asked(r"Find (.+) in the contact book and click on their (\w+)")
     if name not in turn.page.chunks:
         return press(turn, ">")
     caption = f"{detail.capitalize()}:"

@@ -20,7 +20,7 @@ _ICONS = ("trash", "star")
 
 def mail(turn: Turn) -> str:
     """Does with the named sender's email what the instruction asks."""
-    sender, wanted, rest = turn.asked(r"email by (\S+) and (click the \w+|reply|forward)(.*)$")
+    sender, wanted, rest = turn.asked(r"email by (.+?) and (click the \w+|reply|forward)(.*)$")
     written = fields(turn)
     if written:
         text = turn.quoted[0] if wanted == "reply" else rest.removeprefix(" that email to ").removesuffix(".")
