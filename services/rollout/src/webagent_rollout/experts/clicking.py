@@ -5,15 +5,17 @@ from __future__ import annotations
 from webagent_rollout.experts.page import Element
 from webagent_rollout.experts.script import (
     Turn,
-    after_text,
     click,
     click_or_scroll,
     fields,
     first,
+    hover,
+    icons_after,
     labelled,
     nth,
     ordinal,
     press,
+    scroll,
 )
 
 _POST_ICONS = ("Reply", "Retweet", "Like")
@@ -82,12 +84,15 @@ def nth_field(turn: Turn) -> str:
 
 
 def post_button(turn: Turn) -> str:
-    """Clicks the quoted button under the named user's post; buttons without an icon are in the menu behind the last."""
+    """Clicks the quoted button of the named user's post: an icon, or an entry of the menu behind the last icon.
+
+    Each icon is pointed at first: it changes its picture under the pointer, and a click meanwhile goes astray.
+    """
     (user,) = turn.asked(r"For the user (@\S+), click")
     wanted = turn.quoted[0]
-    if wanted in _POST_ICONS:
-        return click_or_scroll(turn, after_text(turn, user, _POST_ICONS.index(wanted)), user)
-    if not turn.moves:
-        return click_or_scroll(turn, after_text(turn, user, len(_POST_ICONS)), user)
+    if turn.moves < 2:
+        icons = icons_after(turn, user)
+        place = _POST_ICONS.index(wanted) if wanted in _POST_ICONS else len(_POST_ICONS)
+        return (hover if turn.moves == 0 else click)(nth(icons, place, "icon")) if icons else scroll(turn, user)
     entries = [entry for entry in turn.page.tagged("li") if entry.text in {wanted, f"{wanted} {user}"}]
     return click_or_scroll(turn, entries, wanted)

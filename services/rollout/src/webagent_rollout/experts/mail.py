@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from webagent_rollout.experts.script import (
-    ExpertLost,
     Turn,
     click,
     click_or_scroll,
     fields,
     first,
+    icons_after,
     labelled,
     nth,
     type_text,
@@ -30,13 +30,6 @@ def mail(turn: Turn) -> str:
     if labelled(turn, "Reply"):  # the email is open
         return click(first(labelled(turn, wanted.capitalize()), wanted))
     icon = wanted.rpartition(" ")[2]
-    return _in_list(turn, sender, 1 + _ICONS.index(icon) if icon in _ICONS else 0)
-
-
-def _in_list(turn: Turn, sender: str, offset: int) -> str:
-    numbered = turn.page.numbered
-    places = [index + offset for index, element in enumerate(numbered) if element.text == sender]
-    found = [numbered[place] for place in places if place < len(numbered)]
-    if found and offset and found[0].text:
-        raise ExpertLost("the sender's icons are out of view")
-    return click_or_scroll(turn, found, sender)
+    if icon in _ICONS:
+        return click_or_scroll(turn, icons_after(turn, sender)[_ICONS.index(icon) :], sender)
+    return click_or_scroll(turn, labelled(turn, sender), sender)

@@ -107,13 +107,16 @@ def nth(elements: Sequence[Element], index: int, what: str) -> Element:
     return elements[index]
 
 
-def click_or_scroll(turn: Turn, elements: Sequence[Element], what: str) -> str:
-    """Clicks the first of the elements; scrolls down, a few times at most, while there is none."""
-    if elements:
-        return click(elements[0])
+def scroll(turn: Turn, what: str) -> str:
+    """Scrolls down to look for something, a few times in a row at most."""
     if turn.past[-_MOST_SCROLLS:].count(SCROLL_DOWN) == _MOST_SCROLLS:
         raise ExpertLost(f"not on the page, however far it is scrolled: {what}")
     return SCROLL_DOWN
+
+
+def click_or_scroll(turn: Turn, elements: Sequence[Element], what: str) -> str:
+    """Clicks the first of the elements; scrolls down while there is none."""
+    return click(elements[0]) if elements else scroll(turn, what)
 
 
 def labelled(turn: Turn, text: str, *tags: str) -> list[Element]:
@@ -121,11 +124,13 @@ def labelled(turn: Turn, text: str, *tags: str) -> list[Element]:
     return [element for element in turn.page.numbered if element.text == text and (not tags or element.tag in tags)]
 
 
-def after_text(turn: Turn, text: str, offset: int) -> list[Element]:
-    """The numbered elements that follow this chunk of loose text, each by so many places."""
+def icons_after(turn: Turn, text: str) -> list[Element]:
+    """The numbered elements without text that follow this chunk of text."""
     numbered = turn.page.numbered
-    places = [index + offset for index, element in enumerate(numbered) if text in element.lead]
-    return [numbered[place] for place in places if place < len(numbered)]
+    start = next(
+        (i for i, element in enumerate(numbered) if element.text == text or text in element.lead), len(numbered)
+    )
+    return [element for element in numbered[start:] if not element.text]
 
 
 def press(turn: Turn, text: str) -> str:
