@@ -69,7 +69,7 @@ class PhaseView:
         text = "  ".join(f"{name} {value}" for name, value in shown.items())
         if self._progress:
             self._progress.update(self._task, completed=self._done, total=self._total or None, numbers=text)
-        elif time.monotonic() - self._said >= PLAIN_SECONDS or self._done == self._total:
+        elif self._total and (time.monotonic() - self._said >= PLAIN_SECONDS or self._done == self._total):
             self._said = time.monotonic()
             self._console.print(f"{self._name}  {self._done}/{self._total}  {text}", highlight=False, soft_wrap=True)
 

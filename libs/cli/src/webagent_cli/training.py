@@ -20,10 +20,10 @@ from webagent_cli.record import RunRecord
 from webagent_cli.runs import Run
 from webagent_cli.settings import trainer_run
 from webagent_cli.stack import Stack
+from webagent_cli.versions import newest_version
 
 WATCH_SECONDS = 3600.0
 ENDED = {trainer_pb2.RUN_STATE_SUCCEEDED, trainer_pb2.RUN_STATE_FAILED, trainer_pb2.RUN_STATE_STOPPED}
-PHASES = {trainer_pb2.RUN_PHASE_BC: "bc", trainer_pb2.RUN_PHASE_RL: "rl"}
 GONE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
@@ -45,14 +45,14 @@ class TrainerRun:
         if self._record.phase("bc").done:
             return
         status = await self._until("bc", {trainer_pb2.RUN_STATE_PAUSED, trainer_pb2.RUN_STATE_SUCCEEDED})
-        self._record.versions["bc"] = status.policy_version
+        self._record.versions["bc"] = status.policy_version or newest_version(self._run)
 
     async def run_until_over(self) -> None:
         """Reinforces; returns when the run has succeeded."""
         if self._record.phase("rl").done:
             return
         status = await self._until("rl", {trainer_pb2.RUN_STATE_SUCCEEDED})
-        self._record.versions["rl"] = status.policy_version
+        self._record.versions["rl"] = status.policy_version or newest_version(self._run)
 
     async def _until(self, phase: str, wanted: set["trainer_pb2.RunState.ValueType"]) -> trainer_pb2.RunStatus:
         with self._display.phase(phase, 0) as view:
@@ -60,7 +60,7 @@ class TrainerRun:
                 await self._stack.until_ready("trainer")
                 try:
                     await self._start(resume=phase == "rl")
-                    status = await self._watch(phase, wanted, view)
+                    status = await self._watch(wanted, view)
                 except grpc.aio.AioRpcError as error:
                     if error.code() not in GONE:
                         raise from_rpc(error) from error
@@ -77,14 +77,14 @@ class TrainerRun:
             await self._trainer.ResumeRun(trainer_pb2.ResumeRunRequest(run_id=self._run.id), timeout=CALL_SECONDS)
 
     async def _watch(
-        self, phase: str, wanted: set["trainer_pb2.RunState.ValueType"], view: PhaseView
+        self, wanted: set["trainer_pb2.RunState.ValueType"], view: PhaseView
     ) -> trainer_pb2.RunStatus | None:
         """Follows the run's status; None if the stream ended before the run got where it should."""
         request = trainer_pb2.WatchRunRequest(run_id=self._run.id)
         async for event in self._trainer.WatchRun(request, timeout=WATCH_SECONDS):
             status = event.status
             view.advance(_shown(dict(status.metrics)), done=status.iteration, total=status.iterations)
-            if status.state in wanted and (PHASES.get(status.phase) == phase or status.state in ENDED):
+            if status.state in wanted:
                 return status
             if status.state in ENDED:
                 self._fail(status)
