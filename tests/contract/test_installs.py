@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from conftest import running_service
+from service_process import running_service
 
 ROOT = Path(__file__).parents[2]
 IMPORT_ALL = (

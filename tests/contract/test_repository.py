@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-
-from conftest import SERVICES
+from service_process import SERVICES
 
 ROOT = Path(__file__).parents[2]
 LOCKS = [ROOT / "requirements" / "local.lock", *(ROOT / "services" / name / "requirements.lock" for name in SERVICES)]

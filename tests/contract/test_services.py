@@ -11,9 +11,8 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from service_process import PROGRAMS, SERVICES, Running, StartService
 from webagent_runtime.testing import nats_server
-
-from conftest import PROGRAMS, SERVICES, Running, StartService
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "models" / "smollm2-135m-instruct"

@@ -8,12 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from uuid import uuid4
 
 import pytest
+from service_process import StartService
 from webagent.env.v1 import env_pb2, env_pb2_grpc
 from webagent.evaluator.v1 import evaluator_pb2 as pb
 from webagent.evaluator.v1 import evaluator_pb2_grpc
 from webagent_runtime.client import open_channel
-
-from conftest import StartService
 
 TIMEOUT = 60
 Play = Callable[[str, str], Awaitable[env_pb2.CreateSessionResponse]]

@@ -7,14 +7,13 @@ from collections.abc import AsyncIterator
 
 import grpc
 import pytest
+from service_process import StartService
 from webagent.env.v1 import probe_pb2
 from webagent.evaluator.v1 import evaluator_pb2 as pb
 from webagent.evaluator.v1 import evaluator_pb2_grpc
 from webagent_runtime.client import open_channel
 from webagent_runtime.errors import from_rpc
 from webagent_runtime.testing import free_port
-
-from conftest import StartService
 
 TIMEOUT = 20
 
