@@ -33,6 +33,8 @@ class Pages:
     viewport = (400, 300)
     ended = "() => window.ended === true"
     hidden: tuple[str, ...] = ()
+    init_script = "window.prepared = true"
+    reuses_contexts = False
 
     def __init__(self) -> None:
         self._pages: dict[str, str] = {}
@@ -61,8 +63,9 @@ class Pages:
     def tasks(self) -> list[Task]:
         return [Task(self.name, name, site="test") for name in self._pages]
 
-    def init_script(self, task: Task, seed: int) -> str:
-        return f"window.seed = {seed}"
+    @property
+    def origin(self) -> str:
+        return self.url
 
     async def reset(self, tab: Tab, task: Task, seed: int) -> str:
         await tab.page.goto(f"{self.url}/{task.task_id}", wait_until="load")

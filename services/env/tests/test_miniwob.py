@@ -5,6 +5,7 @@ import re
 
 import pytest
 from webagent.env.v1 import env_pb2, probe_pb2
+from webagent_env.config import SessionsConfig
 from webagent_env.miniwob import MiniWob
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -70,15 +71,59 @@ async def test_a_date_picker_can_be_used(play):
     assert (await judge(page))[0]["reward"] == 1
 
 
-async def test_the_same_task_and_seed_give_the_same_page(play):
+async def test_the_same_task_and_seed_give_the_same_page(make_service, open_play):
     tasks = ["click-checkboxes", "email-inbox", "book-flight", "terminal", "click-shape"]
-    first = {task: (await play(task=task, seed=11, bbox=True)).opened for task in tasks}
-    for task in tasks:
-        again = (await play(task=task, seed=11, bbox=True, viewport_height=0)).opened
-        assert (again.instruction, again.observation.text) == (first[task].instruction, first[task].observation.text)
-        break
-    other = (await play(task="click-checkboxes", seed=12, bbox=True)).opened
-    assert other.observation.text != first["click-checkboxes"].observation.text
+
+    async def read(service, order: list[str]) -> dict[str, tuple[str, str]]:
+        seen = {}
+        for task in order:
+            page = await open_play(service, task=task, seed=11, bbox=True)
+            seen[task] = (page.opened.instruction, page.text)
+            await page.act('do(action="Hover", element="0")')
+            await service.environment.CloseSession(env_pb2.CloseSessionRequest(session_id=page.session_id), timeout=20)
+        return seen
+
+    seen = []
+    async for service in make_service(SessionsConfig()):
+        seen = [await read(service, tasks), await read(service, tasks[::-1])]
+    async for service in make_service(SessionsConfig()):
+        seen.append(await read(service, tasks))
+        other = (await open_play(service, task="click-checkboxes", seed=12, bbox=True)).text
+    assert seen[0] == seen[1] == seen[2]
+    assert other != seen[0]["click-checkboxes"][1]
+
+
+async def test_a_context_taken_over_from_an_earlier_session_is_empty(make_service, open_play):
+    leave = (
+        "document.cookie = 'a=1'; localStorage.a = sessionStorage.a = window.name = 'left';"
+        "new Promise((ok) => { indexedDB.open('left').onsuccess = () => caches.open('left').then(() => ok(1)) })"
+    )
+    read = (
+        "(async () => [document.cookie, localStorage.a ?? '', sessionStorage.a ?? '', window.name,"
+        "(await indexedDB.databases()).length, (await caches.keys()).length, window.left ?? ''])()"
+    )
+    async for service in make_service(SessionsConfig()):
+        first = await open_play(service, task="click-test-2", seed=1)
+        await first.ask(f"(() => {{ window.left = 1; {leave.replace('new Promise', 'return new Promise')} }})()")
+        context = service.pool.get(first.session_id).context
+        await service.environment.CloseSession(env_pb2.CloseSessionRequest(session_id=first.session_id), timeout=20)
+        second = await open_play(service, task="click-test-2", seed=2)
+        assert service.pool.get(second.session_id).context is context
+        assert json.loads(await second.ask(read)) == ["", "", "", "", 0, 0, ""]
+        assert (await second.act("go_backward()")).result.reason == env_pb2.ACTION_REASON_NOWHERE_TO_GO
+
+
+async def test_a_context_that_left_its_suite_is_not_taken_over(make_service, open_play):
+    async for service in make_service(SessionsConfig()):
+        first = await open_play(service, task="click-test-2")
+        context = service.pool.get(first.session_id).context
+        elsewhere = service.pages.write("<p>elsewhere</p>")
+        await first.ask(f"void (location = '{service.pages.url}/{elsewhere}')")
+        while "elsewhere" not in (await first.observe()).text:
+            continue
+        await service.environment.CloseSession(env_pb2.CloseSessionRequest(session_id=first.session_id), timeout=20)
+        second = await open_play(service, task="click-test-2")
+        assert service.pool.get(second.session_id).context is not context
 
 
 async def test_the_largest_seed_works(play):

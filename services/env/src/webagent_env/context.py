@@ -30,7 +30,9 @@ _MOST_DIALOGS = 5
 class SessionContext:
     """The tabs of one session; `open` must come first. Not for use by two callers at once."""
 
-    def __init__(self, context: BrowserContext, *, accept_dialogs: bool) -> None:
+    def __init__(self, context: BrowserContext, generation: int, *, accept_dialogs: bool) -> None:
+        self.generation = generation
+        self.uses = 0
         self._context = context
         self._accept_dialogs = accept_dialogs
         self._tabs: list[Tab] = []
@@ -101,6 +103,25 @@ class SessionContext:
     async def probe_page(self) -> Page:
         """A page of its own in the same context, which is no tab of the agent; the caller closes it."""
         return await self._new_page()
+
+    def gone(self) -> bool:
+        """Whether its tab died or was closed."""
+        return self._active is None or self._active.gone()
+
+    async def wipe(self, origin: str) -> bool:
+        """Makes the context as good as new; False if its session did anything that this cannot undo."""
+        if len(self._tabs) != 1 or self._attaching or self.gone() or self._tabs[0].origins - {origin, "null"}:
+            return False
+        tab = self._tabs[0]
+        # A pointer left over the page would hover over the next one.
+        await tab.page.mouse.move(-1, -1)
+        await tab.wipe(origin)
+        await self._context.clear_cookies()
+        await tab.page.goto("about:blank")
+        self._dialogs.clear()
+        self.closing = asyncio.Event()
+        self.uses += 1
+        return True
 
     async def close(self) -> None:
         """Closes the context with all its pages."""
@@ -176,6 +197,7 @@ class SessionContext:
             await self._adopt(page)
         except PageGoneError:
             log.debug("popup_closed_itself", url=page.url)
+            self._tabs[0].origins.add(page.url)  # it is not known what it did
         self._followed += 1
         self._tabs_changed.set()
 

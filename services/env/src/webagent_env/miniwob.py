@@ -1,10 +1,10 @@
 """MiniWoB++: the pages of the PyPI package `miniwob`, served by this service, seeded and without their clock.
 
-The same task and seed give the same page: the page's random numbers are seeded from document start and again when the
-episode starts, and its wall clock starts at a fixed moment. The page's own time limit is set beyond any session's
-lifetime, and never cleared, because a page without a running limit pays nothing; the reward read is the raw one, which
-does not decay. The instruction is read from the page once, so the box that shows it is left out of observations, as
-are the displays beside the task.
+The same task and seed give the same page: the page's random numbers are seeded from document start (by its address) and
+again when the episode starts, and its wall clock starts at a fixed moment. The page's own time limit is set beyond any
+session's lifetime, and never cleared, because a page without a running limit pays nothing; the reward read is the raw
+one, which does not decay. The instruction is read from the page once, so the box that shows it is left out of
+observations, as are the displays beside the task.
 
 The package is found without being imported: its requirements (gymnasium, selenium) are not needed for its pages.
 """
@@ -49,7 +49,8 @@ _GRADED = {
 }
 
 _INIT_SCRIPT = """
-({ seed, clock }) => {
+({ clock }) => {
+  const seed = location.pathname + location.search;
   // Used while the page's scripts load; starting the episode seeds the page's own generator.
   let state = [...seed].reduce((hash, digit) => (Math.imul(hash ^ digit.charCodeAt(0), 16777619) >>> 0), 2166136261);
   Math.random = () => {
@@ -92,6 +93,9 @@ class MiniWob:
     ended = '() => typeof WOB_DONE_GLOBAL !== "undefined" && WOB_DONE_GLOBAL === true'
     hidden: tuple[str, ...] = ("#query", "#reward-display", "#click-canvas", "#sync-task-cover")
 
+    init_script = f"({_INIT_SCRIPT})({json.dumps({'clock': _CLOCK_START})})"
+    reuses_contexts = True
+
     def __init__(self) -> None:
         self._html = _find_pages()
         self._site = StaticSite(self._html)
@@ -109,16 +113,17 @@ class MiniWob:
         """All pages, by name."""
         return list(self._tasks)
 
-    def init_script(self, task: Task, seed: int) -> str:
-        """Seeds what runs while the page loads, and sets its clock."""
-        return f"({_INIT_SCRIPT})({json.dumps({'seed': f'{task.task_id}:{seed}', 'clock': _CLOCK_START})})"
+    @property
+    def origin(self) -> str:
+        """Where the pages are served."""
+        return self._site.url
 
     async def reset(self, tab: Tab, task: Task, seed: int) -> str:
         """Loads the page and starts its episode."""
         exact = seed if seed <= _LARGEST_EXACT_INTEGER else str(seed)
         start = json.dumps({"seed": exact, "limit": _EPISODE_MAX_TIME})
         try:
-            await tab.page.goto(f"{self._site.url}/miniwob/{task.task_id}.html", wait_until="load")
+            await tab.page.goto(f"{self._site.url}/miniwob/{task.task_id}.html?seed={seed}", wait_until="load")
             instruction = await tab.evaluate(f"{_START}({start})")
         except (Error, ScriptError, DocumentReplacedError) as error:
             raise errors.browser_unavailable(f"{task} did not start: {error}") from error

@@ -15,11 +15,14 @@ import time
 from functools import cache
 from importlib import resources
 from typing import Any
+from urllib.parse import urlsplit
 
 from playwright.async_api import CDPSession, Error, Page
 
 # Streams stay open as long as the page does; a page that has one is quiet all the same.
 _ENDLESS_REQUESTS = {"EventSource", "WebSocket", "Ping", "Media"}
+# What Chromium says when a document goes away under a script. A page that closed may be called that, too.
+_REPLACED = ("context with specified id", "context was destroyed", "navigated or closed", "Promise was collected")
 _CALLED = 'typeof value === "function" ? value() : value'
 # Names the events between the two worlds; a page that knew it could pretend to be quiet, and no more than that.
 CHANNEL = f"w{secrets.token_hex(8)}"
@@ -54,6 +57,7 @@ class Tab:
         self.page = page
         self.first_entry = 0
         self.crashed = False
+        self.origins: set[str] = set()
         self._cdp = cdp
         self._frame = ""
         self._context: int | None = None
@@ -139,6 +143,12 @@ class Tab:
         history = await self._send("Page.getNavigationHistory")
         self.first_entry = history["currentIndex"]
 
+    async def wipe(self, origin: str) -> None:
+        """Removes what a session left in the page's tab and origin."""
+        await self.call("wipe")
+        await self._send("Storage.clearDataForOrigin", origin=origin, storageTypes="all")
+        self.origins.clear()
+
     async def wait_closed(self, bound: float) -> None:
         """Waits until a page that closed itself is gone."""
         try:
@@ -183,11 +193,13 @@ class Tab:
                 raise PageGoneError("the page's process died") from None
             raise
         except Error as error:
-            if self.gone() or "closed" in error.message.lower():
+            if self.gone():
                 raise PageGoneError(error.message) from error
-            if "context" in error.message or "navigated" in error.message or "collected" in error.message:
+            if any(word in error.message for word in _REPLACED):
                 self._context = None
                 raise DocumentReplacedError(error.message) from error
+            if "closed" in error.message.lower():
+                raise PageGoneError(error.message) from error
             raise ScriptError(error.message) from error
         finally:
             self._sending.discard(sending)
@@ -220,6 +232,8 @@ class Tab:
             self._loading.add(event["frameId"])
 
     def _navigated(self, event: dict[str, Any]) -> None:
+        parts = urlsplit(event["frame"]["url"])
+        self.origins.add(f"{parts.scheme}://{parts.netloc}" if parts.netloc else "null")
         if "parentId" not in event["frame"]:
             self._context = None
             self._frame = event["frame"]["id"]

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
 from dataclasses import dataclass
 
 import structlog
@@ -25,9 +24,9 @@ from webagent_runtime.metrics import SESSION_CAPACITY, SESSIONS
 from webagent_env import errors
 from webagent_env.browser import Browser
 from webagent_env.config import EnvConfig
-from webagent_env.context import SessionContext
+from webagent_env.contexts import Contexts
 from webagent_env.leftovers import InstanceDirectory
-from webagent_env.page import PageGoneError, page_script
+from webagent_env.page import PageGoneError
 from webagent_env.session import Session, SessionSpec
 from webagent_env.tasks import Suite
 
@@ -47,7 +46,12 @@ class SessionPool:
         self.suites = {suite.name: suite for suite in suites}
         self.browser = Browser(config.browser, directory, self._browser_lost)
         self._limits = config.sessions
-        self._close_timeout = config.browser.close_timeout_seconds
+        self._contexts = Contexts(
+            self.browser,
+            accept_dialogs=config.sessions.dialogs == "accept",
+            close_timeout=config.browser.close_timeout_seconds,
+            idle_seconds=config.sessions.lease_seconds,
+        )
         self._entries: dict[str, _Entry] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
@@ -126,6 +130,7 @@ class SessionPool:
             self._reaper.cancel()
         await asyncio.gather(*(self.close(session_id) for session_id in list(self._entries)))
         await asyncio.gather(*self._closing)
+        await self._contexts.close_idle()
         await self.browser.close()
         for suite in self.suites.values():
             await suite.stop()
@@ -157,29 +162,22 @@ class SessionPool:
 
     async def _open_once(self, spec: SessionSpec) -> Session:
         suite = self.suites[spec.task.suite]
-        width, height = spec.viewport
-        raw, generation = await self.browser.context(
-            viewport={"width": width, "height": height}, locale="en-US", timezone_id="UTC", service_workers="block"
-        )
-        context = SessionContext(raw, accept_dialogs=self._limits.dialogs == "accept")
+        context = await self._contexts.take(suite, spec.viewport)
         try:
-            await raw.add_init_script(suite.init_script(spec.task, spec.seed))
-            await raw.add_init_script(page_script(suite.ended))
-            tab = await context.open()
+            tab = await context.active()
             instruction = await suite.reset(tab, spec.task, spec.seed)
             await tab.start_history_here()
             session = Session(
                 spec,
                 suite,
                 context,
-                generation,
                 instruction=instruction,
                 settle_timeout=self._limits.settle_timeout_seconds,
                 max_steps=self._limits.max_steps,
             )
             await session.first_observation()
         except BaseException:
-            await self._bounded(context.close(), spec.session_id)
+            await self._contexts.give_back(context, suite, spec.viewport, sound=False)
             raise
         return session
 
@@ -189,15 +187,10 @@ class SessionPool:
             session = await entry.opening
         except (ServiceError, asyncio.CancelledError):
             return
-        await self._bounded(session.close(), entry.spec.session_id)
-        log.info("session_closed", session_id=entry.spec.session_id, steps=session.next_step_index)
-
-    async def _bounded(self, closing: Awaitable[None], session_id: str) -> None:
-        try:
-            async with asyncio.timeout(self._close_timeout):
-                await closing
-        except TimeoutError:
-            log.warning("context_did_not_close", session_id=session_id)
+        sound = await session.stop()
+        spec = entry.spec
+        await self._contexts.give_back(session.context, session.suite, spec.viewport, sound=sound)
+        log.info("session_closed", session_id=spec.session_id, steps=session.next_step_index)
 
     def _closed(self, task: asyncio.Task[None]) -> None:
         self._closing.discard(task)
@@ -212,7 +205,10 @@ class SessionPool:
             for spec in expired:
                 log.warning("session_reaped", session_id=spec.session_id, task=str(spec.task))
             await asyncio.gather(*(self.close(spec.session_id) for spec in expired))
+            await self._contexts.expire()
             ends = [session.expires for session in self.sessions()]
+            if (idle := self._contexts.next_expiry()) is not None:
+                ends.append(idle)
             self._changed.clear()
             try:
                 async with asyncio.timeout(max(0.0, min(ends) - now) if ends else None):
@@ -222,7 +218,7 @@ class SessionPool:
 
     def _browser_lost(self, generation: int) -> None:
         for session in self.sessions():
-            if session.generation == generation:
+            if session.context.generation == generation:
                 session.lose("the browser died")
 
     def _count(self) -> None:

@@ -82,7 +82,6 @@ class Session:
         spec: SessionSpec,
         suite: Suite,
         context: SessionContext,
-        generation: int,
         *,
         instruction: str,
         settle_timeout: float,
@@ -90,7 +89,6 @@ class Session:
     ) -> None:
         self.spec = spec
         self.suite = suite
-        self.generation = generation
         self.instruction = instruction
         self.observation = Observation()
         self.next_step_index = 0
@@ -100,7 +98,7 @@ class Session:
         self._born = time.monotonic()
         self._touched = self._born
         self._calls = 0
-        self._context = context
+        self.context = context
         self._settle_timeout = settle_timeout
         self._max_steps = max_steps
         self._records: dict[int, _Record] = {}
@@ -169,14 +167,14 @@ class Session:
 
     async def first_observation(self) -> None:
         """Reads the page that the episode starts on."""
-        self.observation, _, _ = await self._context.finish(self.spec.view, self._settle_timeout)
+        self.observation, _, _ = await self.context.finish(self.spec.view, self._settle_timeout)
 
     async def use(self, work: Callable[[SessionContext], Awaitable[T]]) -> T:
         """Runs work on the session's context while no step does; its bound is the caller's."""
         self._raise_fault()
         async with self._page:
             try:
-                return await work(self._context)
+                return await work(self.context)
             except PageGoneError as error:
                 raise self._crash(str(error)) from error
 
@@ -184,11 +182,14 @@ class Session:
         """The session's browser died."""
         self._crash(what)
 
-    async def close(self) -> None:
-        """Ends what runs and closes the context."""
-        if self._current is not None:
+    async def stop(self) -> bool:
+        """Ends what runs, and says whether the context was left in order."""
+        self.context.closing.set()
+        busy = self._page.locked()
+        if self._current is not None and not self._current.done():
             self._current.cancel()
-        await self._context.close()
+            await asyncio.wait([self._current])
+        return self.fault is None and not busy
 
     async def _guarded(self, work: Callable[[], Awaitable[T]]) -> T:
         self._raise_fault()
@@ -208,9 +209,9 @@ class Session:
         if action is None or rejected is not None:
             return StepOutcome(index, action, rejected, self.observation, False, truncated, Timings())
         started = time.monotonic()
-        failed = await self._context.perform(action)
+        failed = await self.context.perform(action)
         acted = time.monotonic() - started
-        self.observation, ended, timings = await self._context.finish(self.spec.view, self._settle_timeout)
+        self.observation, ended, timings = await self.context.finish(self.spec.view, self._settle_timeout)
         timings.act = acted
         if ended is None:
             ended = await self._ask_whether_ended()
@@ -230,14 +231,14 @@ class Session:
         return parsed, None
 
     async def _ask_whether_ended(self) -> bool:
-        tab = await self._context.active()
+        tab = await self.context.active()
         try:
             return bool(await tab.evaluate(self.suite.ended))
         except (ScriptError, DocumentReplacedError):
             return False
 
     async def _read(self, view: View) -> Observation:
-        self.observation, _, _ = await self._context.finish(view, self._settle_timeout)
+        self.observation, _, _ = await self.context.finish(view, self._settle_timeout)
         return self.observation
 
     def _raise_fault(self) -> None:

@@ -32,13 +32,21 @@ class Suite(Protocol):
     """A family of tasks with one way of starting and judging them.
 
     `ended` is a JavaScript function of the page's own world that says whether the page ended the task; `hidden` are
-    selectors of what observations leave out because the instruction says it already.
+    selectors of what observations leave out because the instruction says it already; `init_script` runs at document
+    start of every page, before the page's own scripts. `reuses_contexts`: the pages, all below `origin`, are the
+    service's own, so that a wiped browser context may serve one session after another.
     """
 
     name: str
     viewport: tuple[int, int]
     ended: str
     hidden: tuple[str, ...]
+    init_script: str
+    reuses_contexts: bool
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port of the suite's pages, once started."""
 
     async def start(self) -> None:
         """Makes the suite's pages available."""
@@ -49,11 +57,8 @@ class Suite(Protocol):
     def tasks(self) -> list[Task]:
         """All tasks, by name."""
 
-    def init_script(self, task: Task, seed: int) -> str:
-        """Runs at document start of every page of the session, before the page's own scripts."""
-
     async def reset(self, tab: Tab, task: Task, seed: int) -> str:
-        """Opens the task on a new tab and returns the instruction."""
+        """Opens the task on a blank tab and returns the instruction."""
 
     def rule(self, task: Task) -> NativeRule:
         """How the task is judged."""

@@ -328,6 +328,12 @@
       return document.documentElement.outerHTML;
     },
 
+    // What a tab keeps over navigations.
+    wipe() {
+      sessionStorage.clear();
+      window.name = "";
+    },
+
     observe(options) {
       const reader = new Reader(options);
       const { text, truncated } = options.text ? reader.read() : { text: "", truncated: false };
