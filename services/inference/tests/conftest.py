@@ -1,4 +1,4 @@
-"""A real replica for each backend, and a trainer that writes policy versions. The 135M model, loaded once."""
+"""A real replica for each backend, and a trainer that writes policy versions."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import copy
 import hashlib
 import json
+import os
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,6 +101,15 @@ async def served(request: pytest.FixtureRequest, configure: Callable[..., Infere
             await asyncio.gather(policy.close(), admin.close())
 
 
+@dataclass(frozen=True)
+class Trained:
+    """Weights and what they compute."""
+
+    file: Path
+    tensors: list[policy_pb2.TensorEntry]
+    canary: policy_pb2.Canary
+
+
 class Trainer:
     """Writes policy versions as the trainer does: perturbed weights, a manifest, a canary that it computed itself."""
 
@@ -111,20 +121,21 @@ class Trainer:
         self._base = copy.deepcopy(self._model.state_dict())
         self._directory = directory
         self._prompt = chat.prompt([ChatMessage("user", "Describe the sea, the wind and the sky. " * 20)])
+        self._trained: dict[float, Trained] = {}
         self._last = 0
 
     def publish(self, *, noise: float = 0.02, canary_of: float | None = None) -> policy_pb2.PolicyVersion:
-        """A version whose weights differ from the base by noise; `canary_of` computes the canary with other weights."""
-        import safetensors.torch
-
+        """A version whose weights differ from the base by noise; `canary_of` names the weights of its canary."""
         self._last += 1
         directory = self._directory / str(self._last)
         directory.mkdir()
-        canary = self._canary(noise if canary_of is None else canary_of)
-        self._perturb(noise)
-        tensors = {name: tensor.contiguous() for name, tensor in self._model.state_dict().items()}
-        safetensors.torch.save_file(tensors, directory / "model-00001-of-00001.safetensors")
-        return self.announce(directory, self._manifest(directory, canary))
+        trained = self._train(noise)
+        os.link(trained.file, directory / trained.file.name)
+        canary = trained.canary if canary_of is None else self._train(canary_of).canary
+        manifest = policy_pb2.PolicyManifest(
+            version=self._last, step=self._last, phase="rl", tensors=trained.tensors, canaries=[canary]
+        )
+        return self.announce(directory, manifest)
 
     def announce(self, directory: Path, manifest: policy_pb2.PolicyManifest) -> policy_pb2.PolicyVersion:
         content = json.dumps(json_format.MessageToDict(manifest, preserving_proto_field_name=True)).encode()
@@ -138,22 +149,31 @@ class Trainer:
         text = (directory / "manifest.json").read_text()
         return directory, json_format.Parse(text, policy_pb2.PolicyManifest())
 
-    def _perturb(self, noise: float) -> None:
+    def _train(self, noise: float) -> Trained:
+        """Weights of one kind are made once; versions link to their file."""
+        if noise in self._trained:
+            return self._trained[noise]
+        import safetensors.torch
         import torch
 
-        generator = torch.Generator().manual_seed(round(noise * 1e6))
+        generator = torch.Generator().manual_seed(1)
         with torch.no_grad():
             for name, tensor in self._model.state_dict().items():
-                scale = noise * self._base[name].float().std() if tensor.dim() > 1 else 0.0
-                tensor.copy_(self._base[name].float() + scale * torch.randn(tensor.shape, generator=generator))
+                if "down_proj" in name or "lm_head" in name:
+                    change = noise * self._base[name].float().std() * torch.randn(tensor.shape, generator=generator)
+                    tensor.copy_(self._base[name].float() + change)
+        file = self._directory / f"{noise}" / "model-00001-of-00001.safetensors"
+        file.parent.mkdir()
+        safetensors.torch.save_file({name: t.contiguous() for name, t in self._model.state_dict().items()}, file)
+        self._trained[noise] = Trained(file, _entries(file), self._canary())
+        return self._trained[noise]
 
-    def _canary(self, noise: float) -> policy_pb2.Canary:
+    def _canary(self) -> policy_pb2.Canary:
         import torch
 
-        self._perturb(noise)
         ids = torch.tensor([self._prompt])
         with torch.inference_mode():
-            greedy = self._model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=12, do_sample=False)
+            greedy = self._model.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=8, do_sample=False)
             tokens = greedy[0, len(self._prompt) :]
             logits = self._model(greedy, logits_to_keep=len(tokens) + 1).logits[0, :-1].float()
         logprobs = logits.log_softmax(-1).gather(1, tokens[:, None])[:, 0].tolist()
@@ -161,19 +181,19 @@ class Trainer:
             prompt_token_ids=self._prompt, token_ids=tokens.tolist(), logprobs=logprobs, tolerance=TOLERANCE
         )
 
-    def _manifest(self, directory: Path, canary: policy_pb2.Canary) -> policy_pb2.PolicyManifest:
-        manifest = policy_pb2.PolicyManifest(version=self._last, step=self._last, phase="rl", canaries=[canary])
-        for path in sorted(directory.glob("*.safetensors")):
-            content = path.read_bytes()
-            for span in modeldir.tensor_spans(path):
-                manifest.tensors.add(
-                    name=span.name,
-                    file=path.name,
-                    dtype=span.dtype,
-                    shape=span.shape,
-                    sha256=hashlib.sha256(content[span.start : span.end]).hexdigest(),
-                )
-        return manifest
+
+def _entries(file: Path) -> list[policy_pb2.TensorEntry]:
+    content = file.read_bytes()
+    return [
+        policy_pb2.TensorEntry(
+            name=span.name,
+            file=file.name,
+            dtype=span.dtype,
+            shape=span.shape,
+            sha256=hashlib.sha256(content[span.start : span.end]).hexdigest(),
+        )
+        for span in modeldir.tensor_spans(file)
+    ]
 
 
 @pytest.fixture(scope="session")

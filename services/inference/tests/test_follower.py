@@ -77,7 +77,7 @@ async def test_new_versions_are_applied_and_a_bad_one_is_reported_and_passed_ove
         good = trainer.publish()
         await queue.publish_version(good)
         await status(queue, version=good.version)
-        bad = trainer.publish(noise=0.2, canary_of=0.0)
+        bad = trainer.publish(noise=0.5, canary_of=0.02)
         await queue.publish_version(bad)
         said = await status(queue, failed=bad.version)
         assert (said.version, said.error.partition(":")[0]) == (good.version, "CANARY_MISMATCH")

@@ -74,7 +74,7 @@ class Updater:
         """Seconds until the version was served; 0 when it was already. Idempotent by number and digest."""
         task = asyncio.create_task(self._apply(number, uri, digest))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._forget)
         return await asyncio.shield(task)
 
     async def idle(self) -> None:
@@ -82,15 +82,21 @@ class Updater:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
+    def _forget(self, task: "asyncio.Task[float]") -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            # Logged where it was raised; the caller may have gone away and will not look.
+            task.exception()
+
     async def _apply(self, number: int, uri: str, digest: str) -> float:
         started = time.monotonic()
         async with self._lock:
-            if self._digests.get(number, digest) != digest:
-                raise errors.version_conflict(number)
             wanted = Version(number, digest)
             if self._policy.version == wanted:
                 return 0.0
             try:
+                if self._digests.get(number, digest) != digest:
+                    raise errors.version_conflict(number)
                 await self._transact(wanted, uri)
             except ServiceError as error:
                 self._settle(Outcome(self._policy.version, str(error), number))
