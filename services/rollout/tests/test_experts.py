@@ -15,6 +15,8 @@ from webagent_runtime.client import open_channel
 SECONDS = 60.0
 TURNS = 25
 AT_ONCE = 12
+# One task for each script; tasks that share one come under the slow test.
+DISTINCT = sorted({expert.script: task for task, expert in EXPERTS.items()}.values())
 
 
 async def is_solved(address: str, task: str, seed: int, at_once: asyncio.Semaphore) -> bool:
@@ -54,11 +56,11 @@ async def solved(address: str, task: str, seeds: range) -> int:
 
 
 @pytest.mark.timeout(240)
-async def test_every_expert_solves_its_task(env: Process) -> None:
+async def test_every_script_solves_its_task(env: Process) -> None:
     at_once = asyncio.Semaphore(AT_ONCE)
-    outcomes = await asyncio.gather(*(is_solved(env.address, task, 1, at_once) for task in EXPERTS))
+    outcomes = await asyncio.gather(*(is_solved(env.address, task, 1, at_once) for task in DISTINCT))
 
-    assert [task for task, outcome in zip(EXPERTS, outcomes, strict=True) if not outcome] == []
+    assert [task for task, outcome in zip(DISTINCT, outcomes, strict=True) if not outcome] == []
 
 
 @pytest.mark.slow

@@ -84,4 +84,4 @@ _MINIWOB: Mapping[str, Script] = {
     "use-spinner": forms.spinner,
 }
 
-EXPERTS: Mapping[str, Expert] = {f"miniwob/{task}": ScriptedExpert(script) for task, script in _MINIWOB.items()}
+EXPERTS: Mapping[str, ScriptedExpert] = {f"miniwob/{task}": ScriptedExpert(script) for task, script in _MINIWOB.items()}
