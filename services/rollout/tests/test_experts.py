@@ -34,7 +34,8 @@ async def is_solved(address: str, task: str, seed: int, at_once: asyncio.Semapho
             timeout=SECONDS,
         )
         try:
-            page, past, over = opened.observation.text, [], False
+            past: list[str] = []
+            page, over = opened.observation.text, False
             while not over and len(past) < TURNS:
                 past.append(EXPERTS[task](opened.instruction, page, past))
                 request = env_pb2.StepRequest(session_id=session, step_index=len(past) - 1, action_text=past[-1])
