@@ -41,13 +41,14 @@ class ScriptError(Exception):
 
 
 @cache
-def _script(name: str) -> str:
+def script(name: str) -> str:
+    """The source of a script that runs in pages: one function expression."""
     return resources.files("webagent_env").joinpath("scripts", name).read_text(encoding="utf-8")
 
 
 def page_script(ended: str) -> str:
     """The init script of a context; `ended` is a JavaScript function that says whether the task's page ended it."""
-    return f"({_script('quiet.js')})({{channel: {json.dumps(CHANNEL)}, ended: {ended}}})"
+    return f"({script('quiet.js')})({{channel: {json.dumps(CHANNEL)}, ended: {ended}}})"
 
 
 class Tab:
@@ -104,7 +105,7 @@ class Tab:
         if self._context is None:
             world = await self._send("Page.createIsolatedWorld", frameId=self._frame, worldName=CHANNEL)
             self._context = world["executionContextId"]
-            call = f"({_script('observation.js')})({json.dumps(CHANNEL)}); {call}"
+            call = f"({script('observation.js')})({json.dumps(CHANNEL)}); {call}"
         return await self._evaluate(call, contextId=self._context)
 
     async def evaluate(self, expression: str) -> Any:
