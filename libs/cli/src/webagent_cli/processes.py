@@ -202,8 +202,9 @@ class Processes:
         """What runs, by name."""
         try:
             found = self._call("getAllProcessInfo")
-        except OSError as error:
-            raise RunError(f"supervisord does not answer: {log_tail(self._logs / 'supervisord.log')}") from error
+        except (OSError, http.client.HTTPException, xmlrpc.client.Fault) as error:
+            tail = log_tail(self._logs / "supervisord.log")
+            raise RunError(f"the processes of the stack are gone or being ended from outside:\n{tail}") from error
         return {
             info["name"]: ProcessState(info["name"], info["statename"], info["pid"], info["start"], info["exitstatus"])
             for info in found

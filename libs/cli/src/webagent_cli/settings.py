@@ -44,6 +44,8 @@ def service_settings(
         "inference": {
             "server": server(ports.inference),
             "admin": server(ports.inference_admin),
+            # One name however the ports change: the trainer waits for every replica that it has heard of.
+            "replica": "local",
             "model": {"path": str(config.model.path.resolve())},
             "updates": {"staging": str(run.path / "staging")},
             "queue": queue,
