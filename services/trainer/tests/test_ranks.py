@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from webagent_runtime.testing import free_port
 
 PROGRAM = """
 import json, sys
@@ -45,7 +46,7 @@ def run(tmp_path: Path, model: Path, *, ranks: int, stage: int) -> dict[str, obj
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     output = tmp_path / f"{ranks}.json"
-    launcher = ["-m", "torch.distributed.run", f"--nproc_per_node={ranks}", "--master_port=0"] if ranks > 1 else []
+    launcher = ["-m", "torch.distributed.run", f"--nproc_per_node={ranks}", f"--master_port={free_port()}"] if ranks > 1 else []
     command = [sys.executable, *launcher, str(program), str(model), str(stage), str(output)]
     done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=110, check=False)
     assert done.returncode == 0, done.stderr[-3000:]

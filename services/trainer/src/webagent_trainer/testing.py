@@ -140,7 +140,8 @@ def prompt_of(task: str, seed: int) -> list[int]:
 
 
 def _read_model(directory: Path) -> torch.nn.Module:
-    return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16).eval()
+    model: torch.nn.Module = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.bfloat16)
+    return model.eval()
 
 
 @asynccontextmanager
