@@ -2,10 +2,10 @@
 
     python benchmarks/env_step.py [--steps 100] [--sessions 16]
 
-Both sides click the same checkboxes of the same MiniWoB page in the same Chromium build. The bare side makes the calls
+Both sides click the same checkbox of the same MiniWoB page in the same Chromium build. The bare side makes the calls
 that a step cannot do without: find the element, click it by mouse, wait for two animation frames, read the page with
-the very same script. Its figures are what a step would cost if the service, its contract and its checks were free. Steps of
-the two sides alternate, so that both see the same machine.
+the very same script. Its figures are what a step would cost if the service, its contract and its checks were free.
+Steps of the two sides alternate, so that both see the same machine.
 """
 
 import argparse
