@@ -8,6 +8,7 @@ was done is in the run's directory, so `--resume` goes on where a run was interr
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -66,6 +67,7 @@ class Training:
         self.display = display
         self.memory = MemoryWatch()
         self.record = RunRecord.read(run.record)
+        self._earlier_restarts = Counter(self.record.restarts)
 
     def start(self) -> None:
         """Starts all but the trainer, which the untrained model's evaluation does not need."""
@@ -123,5 +125,5 @@ class Training:
     def save(self) -> None:
         """Writes the record."""
         self.record.peak_memory_bytes = max(self.record.peak_memory_bytes, self.memory.peak)
-        self.record.restarts |= self.stack.restarts()
+        self.record.restarts = dict(self._earlier_restarts + Counter(self.stack.restarts()))
         self.record.write(self.run.record)
