@@ -38,6 +38,8 @@ def _run(command: Callable[[], None]) -> None:
 
     from webagent_cli.errors import RunError  # noqa: PLC0415
 
+    # A shell's background job inherits SIGINT ignored, and then neither of the others would end it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
     try:
