@@ -22,7 +22,7 @@ def command(port: int, directory: Path, *settings: str) -> list[str]:
 
 
 def start(port: int, directory: Path) -> subprocess.Popen:
-    process = subprocess.Popen(command(port, directory), stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(command(port, directory), stderr=subprocess.DEVNULL, start_new_session=True)
     deadline = time.monotonic() + 60
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         stub = health_pb2_grpc.HealthStub(channel)
@@ -58,6 +58,25 @@ def test_sigterm_ends_everything_with_exit_code_0(tmp_path):
     assert process.wait(40) == 0
     assert_gone(family)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_interrupt_of_the_whole_group_ends_everything_in_order(tmp_path):
+    process = start(free_port(), tmp_path)
+    family = psutil.Process(process.pid).children(recursive=True)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.wait(40) == 0
+    assert_gone(family)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_frozen_driver_does_not_stop_the_service_from_ending(tmp_path):
+    process = start(free_port(), tmp_path)
+    family = psutil.Process(process.pid).children(recursive=True)
+    psutil.Process(process.pid).children()[0].suspend()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    assert_gone(family)
 
 
 def test_sigkill_leaves_no_browser_and_the_next_start_cleans_up(tmp_path):

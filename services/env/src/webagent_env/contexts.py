@@ -79,7 +79,11 @@ class Contexts:
     async def _open(self, suite: Suite, viewport: tuple[int, int]) -> SessionContext:
         width, height = viewport
         raw, generation = await self._browser.context(
-            viewport={"width": width, "height": height}, locale="en-US", timezone_id="UTC", service_workers="block"
+            viewport={"width": width, "height": height},
+            locale="en-US",
+            timezone_id="UTC",
+            service_workers="block",
+            accept_downloads=False,
         )
         context = SessionContext(raw, generation, accept_dialogs=self._accept_dialogs)
         try:

@@ -8,6 +8,7 @@
   const CLICKABLE_ROLES = new Set(["button", "tab", "link", "checkbox", "menuitem", "menuitemcheckbox", "menuitemradio", "radio"]);
   const CONTROLS = new Set(["A", "BUTTON"]);
   const SKIPPED_TAGS = new Set(["SCRIPT", "STYLE", "NOSCRIPT", "TEMPLATE", "HEAD", "LINK", "META"]);
+  const { TEXT_NODE, ELEMENT_NODE } = Node;
   const LONGEST_TEXT = 500;
   const DEEPEST = 600;
   const MOST_RECTS = 8;
@@ -41,7 +42,8 @@
   };
 
   // ---- geometry ------------------------------------------------------------------------------------------------------
-  const inView = (r) => r.width > 0 && r.height > 0 && r.right > 0 && r.bottom > 0 && r.left < innerWidth && r.top < innerHeight;
+  const inView = (r, width = innerWidth, height = innerHeight) =>
+    r.top < height && r.bottom > 0 && r.left < width && r.right > 0 && r.width > 0 && r.height > 0;
   // The centre of the first part of the element that is in view and on top, or null.
   const pointOf = (element) => {
     const root = element.getRootNode();
@@ -65,13 +67,9 @@
   const cut = (text) => (text.length > LONGEST_TEXT ? text.slice(0, LONGEST_TEXT).replace(/[\ud800-\udbff]$/, "") : text);
   const escape = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   const quote = (text) => escape(text).replace(/"/g, "&quot;");
-  const childrenOf = (element) => {
-    if (element.shadowRoot) return element.shadowRoot.childNodes;
-    if (element.tagName === "SLOT") {
-      const assigned = element.assignedNodes();
-      return assigned.length ? assigned : element.childNodes;
-    }
-    return element.childNodes;
+  const assignedTo = (slot) => {
+    const assigned = slot.assignedNodes();
+    return assigned.length ? assigned : slot.childNodes;
   };
 
   class Reader {
@@ -82,6 +80,8 @@
       this.listening = listeners();
       this.lenders = this.findLenders();
       this.labelled = [];
+      this.width = innerWidth;
+      this.height = innerHeight;
       this.length = 0; // what has been written, and whether something was not
       this.stopped = false;
     }
@@ -124,7 +124,7 @@
       if (depth > DEEPEST || SKIPPED_TAGS.has(tag) || this.hidden.has(element)) return nothing;
       if (tag === "INPUT" && element.type === "hidden") return nothing;
       const rect = element.getBoundingClientRect();
-      const near = inView(rect);
+      const near = inView(rect, this.width, this.height);
       let visible = false;
       let pointer = false;
       if (near || rect.width === 0 || rect.height === 0) {
@@ -165,23 +165,31 @@
         return result;
       }
       if (element.tagName === "TEXTAREA") return result;
-      for (const child of childrenOf(element)) {
-        if (child.nodeType === Node.TEXT_NODE) {
-          if (!visible) continue;
-          const text = cut(clean(child.data));
-          if (text === "" || text === " ") continue;
-          result.own += text;
-          result.html += escape(text);
-          this.length += text.length;
-        } else if (child.nodeType === Node.ELEMENT_NODE) {
-          const part = this.visit(child, here, depth + 1);
-          result.html += part.html;
-          if (part.clickable) result.clickableChildren += 1;
-        }
+      if (element.tagName === "SLOT") {
+        for (const child of assignedTo(element)) this.add(child, result, visible, here, depth);
+      } else {
+        let child = (element.shadowRoot ?? element).firstChild;
+        // By sibling links, which is much faster than a list on huge pages.
+        for (; child !== null; child = child.nextSibling) this.add(child, result, visible, here, depth);
       }
       result.clickable = result.clickableChildren > 0;
       result.own = result.own.trim();
       return result;
+    }
+
+    add(child, result, visible, here, depth) {
+      if (child.nodeType === TEXT_NODE) {
+        if (!visible) return;
+        const text = cut(clean(child.data));
+        if (text === "" || text === " ") return;
+        result.own += text;
+        result.html += escape(text);
+        this.length += text.length;
+      } else if (child.nodeType === ELEMENT_NODE) {
+        const part = this.visit(child, here, depth + 1);
+        result.html += part.html;
+        if (part.clickable) result.clickableChildren += 1;
+      }
     }
 
     options(select) {
