@@ -27,7 +27,7 @@ class PhaseView:
         self._console = console
         self._begun = time.monotonic()
         self._said = self._begun
-        self._numbers: dict[str, str] = {}
+        self._said_done = -1
         self._progress: Progress | None = None
         if console.is_terminal:
             columns = (
@@ -60,7 +60,6 @@ class PhaseView:
         """Counts one unit (or states how many are done) and shows the numbers beside the time left."""
         self._done = self._done + 1 if done is None else done
         self._total = total or self._total
-        self._numbers = numbers
         here = self._done - self._already
         shown = dict(numbers)
         if here > 0 and self._total:
@@ -69,9 +68,14 @@ class PhaseView:
         text = "  ".join(f"{name} {value}" for name, value in shown.items())
         if self._progress:
             self._progress.update(self._task, completed=self._done, total=self._total or None, numbers=text)
-        elif self._total and (time.monotonic() - self._said >= PLAIN_SECONDS or self._done == self._total):
-            self._said = time.monotonic()
+        elif self._is_worth_a_line():
+            self._said, self._said_done = time.monotonic(), self._done
             self._console.print(f"{self._name}  {self._done}/{self._total}  {text}", highlight=False, soft_wrap=True)
+
+    def _is_worth_a_line(self) -> bool:
+        """Now and then while something moves, and once at the end."""
+        moved = self._total > 0 and self._done != self._said_done
+        return moved and (self._done == self._total or time.monotonic() - self._said >= PLAIN_SECONDS)
 
 
 class Display:
