@@ -18,6 +18,12 @@ AT_ONCE = 12
 # One task for each script; tasks that share one come under the slow test.
 DISTINCT = sorted({expert.script: task for task, expert in EXPERTS.items()}.values())
 
+SEEDS = range(100, 130)
+ENOUGH = 28
+# Two buttons at random places: on every eighth page one covers the middle of the other, which then has no number.
+COVERED = {"miniwob/click-button-sequence", "miniwob/click-test-2", "miniwob/click-test-transfer"}
+ENOUGH_WHERE_COVERED = 24
+
 
 async def is_solved(address: str, task: str, seed: int, at_once: asyncio.Semaphore) -> bool:
     async with at_once, open_channel(address) as channel:
@@ -68,7 +74,7 @@ async def test_every_script_solves_its_task(env: Process) -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("task", EXPERTS)
 async def test_an_expert_solves_nearly_every_seed(env: Process, task: str) -> None:
-    assert await solved(env.address, task, range(100, 130)) >= 28
+    assert await solved(env.address, task, SEEDS) >= (ENOUGH_WHERE_COVERED if task in COVERED else ENOUGH)
 
 
 def test_there_are_experts_enough_for_the_quick_and_the_long_run() -> None:
