@@ -102,6 +102,18 @@ def test_a_service_with_a_wrong_configuration_fails_at_once(run: Run, config: Lo
         assert time.monotonic() - begun < 30
 
 
+def test_a_queue_that_cannot_be_reached_is_named(run: Run, config: LoopConfig) -> None:
+    elsewhere = {"queue": {"url": "nats://127.0.0.1:1", "connect_timeout": 1.0}}
+    wrong = config.stack.model_copy(update={"rollout": elsewhere})
+    with (
+        Stack(
+            run, config.model_copy(update={"stack": wrong}), ports=free_ports(), services=("nats", "rollout")
+        ) as stack,
+        pytest.raises(RunError, match=r"rollout ended with code 2(.|\n)*nats://127.0.0.1:1"),
+    ):
+        stack.start_all(lambda *_: None)
+
+
 def test_a_run_in_use_is_refused_until_its_processes_have_ended(run: Run, config: LoopConfig) -> None:
     with Stack(run, config, ports=free_ports(), services=SMALL), pytest.raises(ConfigError, match="in use"):
         Stack(run, config, ports=free_ports(), services=SMALL).__enter__()
