@@ -69,7 +69,7 @@ class Served:
     policy: inference_pb2_grpc.InferenceServiceAsyncStub
     admin: inference_pb2_grpc.InferenceAdminServiceAsyncStub
 
-    async def generate(self, prompt: list[int], *, timeout: float = 60, **settings: Any) -> pb.GenerateResponse:
+    async def generate(self, prompt: list[int], *, timeout: float = 100, **settings: Any) -> pb.GenerateResponse:
         minimum = settings.pop("min_weights_version", 0)
         sampling = pb.SamplingSettings(**{"temperature": 1.0, "max_tokens": 16, **settings})
         request = pb.GenerateRequest(
@@ -78,13 +78,13 @@ class Served:
         return await self.policy.Generate(request, timeout=timeout)
 
     async def score(self, prompt: list[int], token_ids: list[int]) -> pb.ScoreResponse:
-        return await self.policy.Score(pb.ScoreRequest(prompt_token_ids=prompt, token_ids=token_ids), timeout=60)
+        return await self.policy.Score(pb.ScoreRequest(prompt_token_ids=prompt, token_ids=token_ids), timeout=100)
 
     async def update(self, version: policy_pb2.PolicyVersion) -> pb.UpdateWeightsResponse:
         request = pb.UpdateWeightsRequest(
             version=version.version, uri=version.uri, manifest_digest=version.manifest_digest
         )
-        return await self.admin.UpdateWeights(request, timeout=60)
+        return await self.admin.UpdateWeights(request, timeout=100)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session", params=["vllm", "transformers"])

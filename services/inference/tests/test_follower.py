@@ -51,7 +51,7 @@ async def connected(nats: NatsServer) -> AsyncIterator[Queue]:
 
 async def status(queue: Queue, *, version: int = 0, failed: int = 0) -> policy_pb2.ServingStatus:
     """The replica's status once it serves the version, or says that one failed."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(100):
         async for each in queue.watch_serving():
             if each.version == version or (failed and each.failed_version == failed):
                 return each

@@ -94,8 +94,10 @@ async def test_scores_agree_with_what_was_sampled(served: Served, prompt: list[i
     for reply in replies:
         score = await served.score(prompt, list(reply.token_ids))
         gaps += [ours - theirs for ours, theirs in zip(score.logprobs, reply.logprobs, strict=True)]
-    assert max(map(abs, gaps)) < 0.25
-    assert abs(sum(gaps) / len(gaps)) < 0.01
+    # One token may differ by bf16's grain between a batch and a single sequence; on average they may not.
+    assert max(map(abs, gaps)) < 0.5
+    assert sum(map(abs, gaps)) / len(gaps) < 0.06
+    assert abs(sum(gaps) / len(gaps)) < 0.02
 
 
 async def test_logprobs_are_of_the_distribution_after_temperature(served: Served, prompt: list[int]) -> None:
