@@ -29,6 +29,9 @@ class EngineConfig(Config):
 
     max_context: int = Field(default=4096, ge=16, description="longest prompt and reply together, in tokens")
     max_sequences: int = Field(default=32, ge=1, description="sequences decoded at the same time")
+    dtype: Literal["auto", "bfloat16", "float32"] = Field(
+        default="auto", description="what to compute in; auto: bfloat16 on GPUs and on CPUs that multiply it in tiles"
+    )
     max_batched_tokens: int = Field(default=4096, ge=128, description="tokens of one engine step (vllm)")
     cache_bytes: int = Field(default=GIB, ge=1 << 20, description="KV cache on CPU, bytes (vllm)")
     gpu_memory_share: float = Field(default=0.9, gt=0, le=1, description="share of a GPU's memory to use (vllm)")

@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 
 from webagent_inference.backend import Finish, Interrupted, Sample, Sampling
 from webagent_inference.config import EngineConfig
+from webagent_inference.precision import compute_dtype
 
 log = structlog.get_logger()
 
@@ -76,7 +77,7 @@ class TransformersBackend:
 
         def load() -> Any:
             torch.set_num_threads(config.thread_count)
-            model = AutoModelForCausalLM.from_pretrained(str(directory), dtype=torch.bfloat16)
+            model = AutoModelForCausalLM.from_pretrained(str(directory), dtype=getattr(torch, compute_dtype(config)))
             return model.to("cuda" if torch.cuda.is_available() else "cpu").eval()
 
         return cls(await asyncio.to_thread(load), config, end_tokens)

@@ -21,9 +21,11 @@ from vllm.v1.engine.exceptions import EngineDeadError as VllmDeadError
 
 from webagent_inference.backend import EngineDeadError, Finish, Interrupted, Sample, Sampling
 from webagent_inference.config import EngineConfig
+from webagent_inference.precision import compute_dtype
 
 log = structlog.get_logger()
 
+CPU_BLOCK_TOKENS = 32
 _SEED_MASK = (1 << 63) - 1
 _FINISH = {"stop": Finish.STOP, "length": Finish.LENGTH, "abort": Finish.INTERRUPTED}
 
@@ -41,10 +43,13 @@ class VllmBackend:
     @classmethod
     async def start(cls, directory: Path, config: EngineConfig, end_tokens: Sequence[int]) -> "VllmBackend":
         """Loads the model."""
-        arguments: dict[str, Any] = {} if torch.cuda.is_available() else {"kv_cache_memory_bytes": config.cache_bytes}
+        arguments: dict[str, Any] = {}
+        if not torch.cuda.is_available():
+            # Prefixes are cached in whole blocks; vLLM's 128 on CPU is more than most of what prompts share.
+            arguments = {"kv_cache_memory_bytes": config.cache_bytes, "block_size": CPU_BLOCK_TOKENS}
         engine_arguments = AsyncEngineArgs(
             model=str(directory),
-            dtype="bfloat16",
+            dtype=compute_dtype(config),
             max_model_len=config.max_context,
             max_num_seqs=config.max_sequences,
             max_num_batched_tokens=config.max_batched_tokens,

@@ -64,7 +64,7 @@ class Learner:
     def open(self, model: str, reference: str | None, optimizer: OptimizerConfig, temperature: float) -> None:
         """Loads the policy with a fresh optimizer, and the reference policy if there is one."""
         self.close()
-        dtype = torch.bfloat16 if self._config.bf16 else torch.float32
+        dtype = compute_dtype(self._config)
         policy = load_model(Path(model), dtype=dtype)
         if self._config.gradient_checkpointing:
             policy.causal_lm.gradient_checkpointing_enable({"use_reentrant": False})
@@ -174,6 +174,14 @@ class Learner:
         return dict(zip(sums, added.tolist(), strict=True)), most.item()
 
 
+def compute_dtype(config: DeepSpeedConfig) -> torch.dtype:
+    """The configured type; of itself bfloat16, but float32 on a CPU without tile units."""
+    bf16 = config.bf16
+    if bf16 is None:
+        bf16 = torch.cuda.is_available() or torch.cpu._is_amx_tile_supported()
+    return torch.bfloat16 if bf16 else torch.float32
+
+
 def _initialize(policy: PackedModel, config: DeepSpeedConfig, optimizer: OptimizerConfig) -> Any:
     adamw = torch.optim.AdamW(
         policy.parameters(),
@@ -190,7 +198,7 @@ def _initialize(policy: PackedModel, config: DeepSpeedConfig, optimizer: Optimiz
         "gradient_accumulation_steps": 1,
         # One step per call of `learn`, after as many backward passes as there are packs.
         "managed_gradient_accumulation": False,
-        "bf16": {"enabled": config.bf16},
+        "bf16": {"enabled": compute_dtype(config) == torch.bfloat16},
         "data_types": {"grad_accum_dtype": "fp32"},
         "zero_optimization": zero,
         "zero_allow_untested_optimizer": True,
