@@ -143,3 +143,19 @@ def test_paths_with_blanks_and_percent_signs_survive_the_configuration() -> None
     text = supervisor_conf([program], Path("/run/x.sock"), Path("/l%g"))
     assert "command='/a b/python' '--config' '/c%%d/e.yaml'" in text
     assert "stdout_logfile=/l%%g/env.log" in text
+
+
+def test_a_supervisor_that_is_frozen_for_a_while_ends_nothing(
+    run: Run, config: LoopConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webagent_cli.processes.RPC_SECONDS", 0.5)
+    with Stack(run, config, ports=free_ports(), services=SMALL) as stack:
+        stack.start_all(lambda *_: None)
+        stack.check()
+        frozen = member(stack.root_pid, "supervisor.supervisord")
+        frozen.suspend()
+        try:
+            stack.check()
+        finally:
+            frozen.resume()
+        stack.check()

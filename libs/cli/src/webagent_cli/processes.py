@@ -128,6 +128,7 @@ class Processes:
         self._logs = logs
         self._directory = Path()
         self._keeper: subprocess.Popen[bytes] | None = None
+        self._known: dict[str, ProcessState] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -199,16 +200,19 @@ class Processes:
                 raise RunError(f"{name} cannot be ended: {fault.faultString}") from fault
 
     def states(self) -> dict[str, ProcessState]:
-        """What runs, by name."""
+        """What runs, by name; the last known state where supervisord is too busy to answer."""
         try:
             found = self._call("getAllProcessInfo")
         except (OSError, http.client.HTTPException, xmlrpc.client.Fault) as error:
+            if isinstance(error, TimeoutError) and self._keeper is not None and self._keeper.poll() is None:
+                return self._known
             tail = log_tail(self._logs / "supervisord.log")
             raise RunError(f"the processes of the stack are gone or being ended from outside:\n{tail}") from error
-        return {
+        self._known = {
             info["name"]: ProcessState(info["name"], info["statename"], info["pid"], info["start"], info["exitstatus"])
             for info in found
         }
+        return self._known
 
     def stop(self) -> None:
         """Ends everything in order, within the programs' bounds; interrupted by Ctrl-C it kills everything."""
