@@ -12,7 +12,7 @@ import pytest
 from webagent_runtime.config import QueueConfig
 from webagent_runtime.queue import Queue
 from webagent_runtime.testing import NatsServer, nats_server
-from webagent_trainer.testing import write_tiny_model
+from webagent_trainer.testing import ACK_SECONDS, write_tiny_model
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +28,7 @@ def nats() -> Iterator[NatsServer]:
 
 @pytest.fixture
 async def queue(nats: NatsServer) -> AsyncIterator[Queue]:
-    queue = await Queue.connect(QueueConfig(url=nats.url), name="test")
+    queue = await Queue.connect(QueueConfig(url=nats.url, ack_wait_seconds=ACK_SECONDS), name="test")
     await queue.ensure()
     yield queue
     await queue.close()

@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 _DISPATCHES_AT_ONCE = 32
 _LOOK_SECONDS = 0.5
+_STRAGGLER_SECONDS = 5.0
 
 
 class Exchange:
@@ -47,7 +48,7 @@ class Exchange:
     def wait_served(self, version: int, *, seconds: float, required: bool, stop: Callable[[], bool]) -> None:
         """Returns once every replica serves `version`; without any replica at once, unless one is `required`.
 
-        A replica that does not follow within `seconds` is left behind with a warning, as long as another serves.
+        Once one serves, a replica that does not soon follow is left behind with a warning.
         """
         waiting = asyncio.run_coroutine_threadsafe(self._served(version, seconds, required=required), self._loop)
         while True:
@@ -81,12 +82,19 @@ class Exchange:
         statuses = {status.replica: status for status in await self._queue.serving()}
         if not statuses and not required:
             return
+        began = self._loop.time()
+        hurried = False
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(seconds) as bound:
                 async for status in self._queue.watch_serving():
                     statuses[status.replica] = status
                     if self._settled(statuses, version):
                         return
+                    if any(status.version >= version for status in statuses.values()) and not hurried:
+                        # Entries of replicas that died stay in the bucket: the rest gets as long again, and a little.
+                        hurried = True
+                        now = self._loop.time()
+                        bound.reschedule(min(began + seconds, now + (now - began) + _STRAGGLER_SECONDS))
         except TimeoutError:
             pass
         finally:

@@ -12,7 +12,7 @@ from pathlib import Path
 import grpc
 import structlog
 from webagent.trajectory.v1 import policy_pb2
-from webagent_runtime.config import PayloadConfig
+from webagent_runtime.config import ConfigError, PayloadConfig
 from webagent_runtime.errors import ServiceError
 from webagent_runtime.payloads import PayloadStore
 from webagent_runtime.queue import Queue
@@ -58,7 +58,7 @@ class Supervisor:
 
     async def start(self, run_id: str, config: RunConfig) -> StartedRun:
         """Starts or resumes a run. One that was started already is returned as it is."""
-        _check_id(run_id, config)
+        check_run(run_id, config)
         known = self._runs.get(run_id)
         if known is not None and known.board.status.state is not State.STOPPED:
             if known.config != config:
@@ -113,7 +113,6 @@ class Supervisor:
             await asyncio.gather(*tasks)
             training.result()
             board.update(state=State.SUCCEEDED)
-            await self._queue.drop_run(run_id)
         except RunStoppedError:
             board.update(state=State.STOPPED)
         except RunFailedError as error:
@@ -126,13 +125,19 @@ class Supervisor:
         finally:
             stop.set()
             await asyncio.gather(*tasks, return_exceptions=True)
+            if board.status.state is not State.STOPPED:
+                await self._queue.drop_run(run_id)
             log.info("run_over", run_id=run_id, state=board.status.state.value)
 
 
-def _check_id(run_id: str, config: RunConfig) -> None:
+def check_run(run_id: str, config: RunConfig) -> None:
+    """ConfigError if the run cannot be this one, or what it reads is not there."""
     if run_id != config.run_directory.name:
-        message = f"run {run_id!r} must lie in a directory of that name, not in {config.run_directory}"
-        raise ServiceError(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_CONFIG", message)
+        raise ConfigError(f"run {run_id!r} must lie in a directory of that name, not in {config.run_directory}")
+    if not (config.model / "config.json").is_file():
+        raise ConfigError(f"model {config.model} holds no model (no config.json); prepare it or name another")
+    if config.bc is not None and not config.bc.demonstrations.is_file():
+        raise ConfigError(f"bc.demonstrations {config.bc.demonstrations} does not exist; record demonstrations first")
 
 
 def _uri(directory: Path) -> str:

@@ -21,6 +21,8 @@ from webagent_trainer.chance import seeded
 IDENTITY = inference_pb2.ModelIdentity(model_id="tiny", tokenizer_hash="aa" * 32, template_hash="bb" * 32)
 VOCABULARY = 64
 GOOD = 7
+# What a killed trainer held is delivered again after this long.
+ACK_SECONDS = 2.0
 _REPLY_TOKENS = 3
 
 
@@ -75,17 +77,27 @@ class Player:
         self._queue = queue
         self._name = name
         self._model = _read_model(base_model)
+        self._changed = asyncio.Condition()
         self.version = 0
         self.played = 0
         # Of a reply, its reward; None: the episode is INVALID.
         self.judge: Callable[[list[int]], float | None] = lambda reply: float(GOOD in reply)
+        # Every so many episodes nothing is ever heard of one.
+        self.silent_every = 0
+        # Why no version is taken over.
+        self.refuses = ""
 
     async def serve(self) -> None:
         """Takes over each new version and says so."""
         await self._say()
         async for entry in self._queue.watch_versions():
+            if self.refuses:
+                await self._say(failed=entry.version)
+                continue
             self._model = _read_model(Path(urlparse(entry.uri).path))
-            self.version = entry.version
+            async with self._changed:
+                self.version = entry.version
+                self._changed.notify_all()
             await self._say()
 
     async def play(self) -> None:
@@ -95,17 +107,21 @@ class Player:
             delivery = await requests.next(5.0)
             if delivery is None:
                 continue
-            await self._queue.publish_trajectory(self._episode(delivery.message))
-            await delivery.ack()
+            minimum = delivery.message.episode.sampled.min_weights_version
+            async with self._changed:
+                await self._changed.wait_for(lambda: self.version >= minimum)  # noqa: B023  awaited here
             self.played += 1
+            if not self.silent_every or self.played % self.silent_every:
+                await self._queue.publish_trajectory(self._episode(delivery.message))
+            await delivery.ack()
 
-    async def _say(self) -> None:
-        status = policy_pb2.ServingStatus(replica=self._name, version=self.version)
+    async def _say(self, failed: int = 0) -> None:
+        error = self.refuses if failed else ""
+        status = policy_pb2.ServingStatus(replica=self._name, version=self.version, failed_version=failed, error=error)
         status.updated_at.GetCurrentTime()
         await self._queue.put_serving(status)
 
     def _episode(self, request: trajectory_pb2.RolloutRequest) -> trajectory_pb2.Trajectory:
-        assert self.version >= request.episode.sampled.min_weights_version
         prompt = prompt_of(request.episode.task.task_id, request.episode.seed)
         reply, logprobs = self._sample(prompt)
         trajectory = trajectory_pb2.Trajectory(
@@ -147,7 +163,7 @@ def _read_model(directory: Path) -> torch.nn.Module:
 @asynccontextmanager
 async def playing(url: str, base_model: Path) -> AsyncIterator[Player]:
     """A player at work on the queue at `url`."""
-    queue = await Queue.connect(QueueConfig(url=url), name="player")
+    queue = await Queue.connect(QueueConfig(url=url, ack_wait_seconds=ACK_SECONDS), name="player")
     await queue.ensure()
     player = Player(queue, base_model)
     tasks = [asyncio.create_task(player.serve()), asyncio.create_task(player.play())]
