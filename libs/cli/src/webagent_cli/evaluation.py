@@ -30,7 +30,8 @@ async def play_phase(
     outcomes = list(before.values())
     keep = succeeded if only_successes else lambda _: True
     begun, played = time.monotonic(), 0
-    with display.phase(player.phase, len(todo), done=len(settled)) as view:
+    name = player.phase if player.expert else f"eval_{player.phase}"
+    with display.phase(name, len(todo), done=len(settled)) as view:
 
         def report(trajectory: Trajectory) -> None:
             nonlocal played

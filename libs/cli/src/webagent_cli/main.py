@@ -1,5 +1,6 @@
 """The `webagent` command. Each subcommand imports what it needs when it is called, so that `--help` is instant."""
 
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -50,6 +51,13 @@ def _run(command: Callable[[], None]) -> None:
     except KeyboardInterrupt:
         sys.stderr.write("webagent: interrupted; everything it started has ended\n")
         raise typer.Exit(130) from None
+
+
+@app.callback()
+def _before() -> None:
+    """Trains language-model web agents end to end: demonstrations, behaviour cloning, multi-turn GRPO."""
+    # gRPC would tell of each connection that a restarted service drops; it reads this when it is imported.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 
 @app.command()

@@ -24,6 +24,7 @@ from webagent_cli.versions import newest_version
 
 WATCH_SECONDS = 3600.0
 ENDED = {trainer_pb2.RUN_STATE_SUCCEEDED, trainer_pb2.RUN_STATE_FAILED, trainer_pb2.RUN_STATE_STOPPED}
+PHASES = {"bc": trainer_pb2.RUN_PHASE_BC, "rl": trainer_pb2.RUN_PHASE_RL}
 GONE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND, grpc.StatusCode.DEADLINE_EXCEEDED}
 
 
@@ -60,7 +61,7 @@ class TrainerRun:
                 await self._stack.until_ready("trainer")
                 try:
                     await self._start(resume=phase == "rl")
-                    status = await self._watch(wanted, view)
+                    status = await self._watch(phase, wanted, view)
                 except grpc.aio.AioRpcError as error:
                     if error.code() not in GONE:
                         raise from_rpc(error) from error
@@ -77,13 +78,14 @@ class TrainerRun:
             await self._trainer.ResumeRun(trainer_pb2.ResumeRunRequest(run_id=self._run.id), timeout=CALL_SECONDS)
 
     async def _watch(
-        self, wanted: set["trainer_pb2.RunState.ValueType"], view: PhaseView
+        self, phase: str, wanted: set["trainer_pb2.RunState.ValueType"], view: PhaseView
     ) -> trainer_pb2.RunStatus | None:
         """Follows the run's status; None if the stream ended before the run got where it should."""
         request = trainer_pb2.WatchRunRequest(run_id=self._run.id)
         async for event in self._trainer.WatchRun(request, timeout=WATCH_SECONDS):
             status = event.status
-            view.advance(_shown(dict(status.metrics)), done=status.iteration, total=status.iterations)
+            if status.phase == PHASES[phase]:
+                view.advance(_shown(dict(status.metrics)), done=status.iteration, total=status.iterations)
             if status.state in wanted:
                 return status
             if status.state in ENDED:
