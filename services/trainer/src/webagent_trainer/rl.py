@@ -147,9 +147,13 @@ class Reinforcement:
         )
         for group in drawn:
             self._assembly.add(group)
-        self._run.exchange.dispatch(
-            [self._request(group, episode_id, minimum) for group in drawn for episode_id in sorted(group.open)]
-        )
+        for group in drawn:
+            self._ask(group, minimum)
+
+    def _ask(self, group: Group, minimum: int) -> None:
+        # A copy: outcomes may arrive meanwhile.
+        episodes = sorted(group.open.copy())
+        self._run.exchange.dispatch([self._request(group, episode_id, minimum) for episode_id in episodes])
 
     def _new_group(self, task: str, seed: int, deadline: float) -> Group:
         group_id = uuid.uuid4().hex
@@ -275,6 +279,9 @@ class Reinforcement:
                 if entry.archive_offset is not None:
                     group.scored[entry.episode_id] = self._archive.read(entry.archive_offset)
             self._assembly.add(group)
+            # Whether they were dispatched before the crash is not known; the queue drops what it holds already.
+            if group.deadline > time.time():
+                self._ask(group, self._run.lineage.version)
         if by_group:
             log.info("groups_taken_up", groups=len(by_group))
 
