@@ -38,7 +38,8 @@ def crew() -> Iterator[Crew]:
 
 
 def begin(crew: Crew, model: Path, *, pack_tokens: int = 64, reference: bool = False, **config: object) -> None:
-    crew.begin(DeepSpeedConfig(threads=1, pack_tokens=pack_tokens, **config))  # type: ignore[arg-type]
+    settings: dict[str, object] = {"bf16": True, **config}
+    crew.begin(DeepSpeedConfig(threads=1, pack_tokens=pack_tokens, **settings))  # type: ignore[arg-type]
     crew.open(str(model), str(model) if reference else None, OPTIMIZER, 1.0)
 
 
@@ -91,10 +92,11 @@ def test_the_reference_stays_what_the_policy_was(crew: Crew, tiny_model: Path) -
     assert crew.logprobs(rows) != before
 
 
+@pytest.mark.parametrize("bf16", [True, False])
 def test_a_published_version_is_the_policy_and_its_manifest_is_true(
-    crew: Crew, tiny_model: Path, tmp_path: Path
+    crew: Crew, tiny_model: Path, tmp_path: Path, bf16: bool
 ) -> None:
-    begin(crew, tiny_model)
+    begin(crew, tiny_model, bf16=bf16)
     crew.learn(make_rows(), CLONING, 1e-2)
     prompts = [row.context for row in make_rows()]
     directory = PolicyDirectory(tmp_path, base_model=tiny_model, run_id="run", tolerance=0.1)
@@ -110,9 +112,9 @@ def test_a_published_version_is_the_policy_and_its_manifest_is_true(
         assert {tensor.name for tensor in manifest.tensors} == set(written.keys()) == set(base.keys())
         for tensor in manifest.tensors:
             values = written.get_tensor(tensor.name)
-            assert (tensor.dtype, list(tensor.shape)) == ("BF16", list(values.shape))
+            assert (tensor.dtype, list(tensor.shape)) == ("BF16" if bf16 else "F32", list(values.shape))
             assert tensor.sha256 == hashlib.sha256(values.view(torch.uint8).numpy().tobytes()).hexdigest()
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "4", dtype=torch.bfloat16)
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "4", dtype=torch.bfloat16 if bf16 else torch.float32)
     assert 1 <= len(manifest.canaries) <= 2
     for canary in manifest.canaries:
         ids = [*canary.prompt_token_ids, *canary.token_ids]

@@ -118,7 +118,7 @@ class Learner:
         return StepReport(sums, float(norm), widest)
 
     def weights(self) -> dict[str, Tensor]:
-        """The policy's tensors in bfloat16 under the base model's names, on rank 0; empty elsewhere."""
+        """The policy's tensors as it computes with them, under the base model's names, on rank 0; empty elsewhere."""
         tensors: dict[str, Tensor] = {}
         model = self._engine.module.causal_lm
         for name, parameter in model.named_parameters():
@@ -127,7 +127,7 @@ class Learner:
                     if parameter.numel() == 0:
                         raise RuntimeError(f"{name} is empty: its shards were not gathered")
                     # A copy: training goes on while these are written.
-                    tensors[name] = parameter.detach().to("cpu", torch.bfloat16, copy=True)
+                    tensors[name] = parameter.detach().to("cpu", copy=True)
         return tensors
 
     def continuations(
