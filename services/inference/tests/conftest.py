@@ -117,7 +117,7 @@ class Trainer:
         import torch
         from transformers import AutoModelForCausalLM
 
-        self._model: Any = AutoModelForCausalLM.from_pretrained(str(model), dtype=torch.bfloat16).eval()
+        self._model: Any = AutoModelForCausalLM.from_pretrained(str(model), dtype=torch.float32).eval()
         self._base = copy.deepcopy(self._model.state_dict())
         self._directory = directory
         self._prompt = chat.prompt([ChatMessage("user", "Describe the sea, the wind and the sky. " * 20)])
@@ -160,11 +160,11 @@ class Trainer:
         with torch.no_grad():
             for name, tensor in self._model.state_dict().items():
                 if "down_proj" in name or "lm_head" in name:
-                    change = noise * self._base[name].float().std() * torch.randn(tensor.shape, generator=generator)
-                    tensor.copy_(self._base[name].float() + change)
+                    change = noise * self._base[name].std() * torch.randn(tensor.shape, generator=generator)
+                    tensor.copy_((self._base[name] + change).bfloat16())
         file = self._directory / f"{noise}" / "model-00001-of-00001.safetensors"
         file.parent.mkdir()
-        safetensors.torch.save_file({name: t.contiguous() for name, t in self._model.state_dict().items()}, file)
+        safetensors.torch.save_file({name: t.bfloat16() for name, t in self._model.state_dict().items()}, file)
         self._trained[noise] = Trained(file, _entries(file), self._canary())
         return self._trained[noise]
 

@@ -41,15 +41,29 @@ def test_a_port_in_use_is_said_before_the_model_is_loaded(model: Path) -> None:
     assert "in use" in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("setting", "named"), [("engine.cache_bytes=2000000", "cache_bytes"), ("engine.max_context=9000", "max_context")]
+)
+def test_sizes_that_contradict_each_other_are_named_before_the_model_is_loaded(
+    model: Path, setting: str, named: str
+) -> None:
+    ended = start(f"model.path={model}", "server.port=0", "admin.port=0", setting)
+    assert ended.returncode == 2
+    assert named in ended.stderr.splitlines()[-1]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
 def test_no_process_of_the_engine_outlives_the_service(model: Path, signum: signal.Signals) -> None:
-    settings = [f"model.path={model}", "server.port=0", "admin.port=0", "engine.cache_bytes=67108864"]
+    settings = [f"model.path={model}", "server.port=0", "admin.port=0", "engine.max_context=512"]
     command = [sys.executable, "-m", "webagent_inference", *(f"--set={setting}" for setting in settings)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        assert any(" ready " in line for line in process.stderr)
+        seen: list[str] = []
+        while "ready  " not in (seen or [""])[-1]:
+            seen.append(process.stderr.readline())
+            assert seen[-1], "".join(seen)
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signum)
         alive = psutil.wait_procs(children, timeout=30)[1]

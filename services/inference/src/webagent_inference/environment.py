@@ -1,6 +1,7 @@
 """Settings that OpenMP and vLLM take from the environment only. Apply them before torch is imported."""
 
 import os
+import shutil
 
 from webagent_inference.config import EngineConfig
 
@@ -19,6 +20,9 @@ def set_environment(config: EngineConfig) -> None:
     if config.tensor_parallel == 1:
         # The engine core computes in its own process. It would poll a worker's, on a core that the worker needs.
         os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+    if shutil.which(os.environ.get("CXX", "g++")) is None:
+        # vLLM compiles its sampling, four times as fast as it stands, but fails where there is no compiler.
+        os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     os.environ.setdefault("HF_HUB_OFFLINE", "1")

@@ -8,6 +8,7 @@ import json
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from webagent_runtime.config import ConfigError
 
@@ -78,6 +79,24 @@ def check(directory: Path) -> None:
         raise ConfigError(f"model directory {directory} is damaged, {error}: {HINT}") from error
     if not names:
         raise ConfigError(f"model directory {directory} is incomplete, no *.safetensors file: {HINT}")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a model's config says about its size; 0 where it says nothing."""
+
+    longest_context: int
+    cached_values_per_token: int
+
+    @classmethod
+    def read(cls, directory: Path) -> "Shape":
+        """Reads config.json."""
+        config: dict[str, Any] = json.loads((directory / "config.json").read_text())
+        config = config.get("text_config", config)
+        heads = config.get("num_attention_heads", 0)
+        width = config.get("head_dim") or (config.get("hidden_size", 0) // heads if heads else 0)
+        cached = 2 * config.get("num_hidden_layers", 0) * config.get("num_key_value_heads", heads) * width
+        return cls(longest_context=config.get("max_position_embeddings", 0), cached_values_per_token=cached)
 
 
 def weight_files(directory: Path) -> list[str]:

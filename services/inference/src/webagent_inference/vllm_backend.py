@@ -66,9 +66,16 @@ class VllmBackend:
             **arguments,
         )
         backend = cls(await asyncio.to_thread(AsyncLLM.from_engine_args, engine_arguments), end_tokens)
-        # The first request starts the reading of outputs and pays for what is set up lazily.
-        await backend.generate("warm-up", end_tokens[:1], Sampling(temperature=0.0, max_tokens=1))
+        await backend._warm_up()
         return backend
+
+    async def _warm_up(self) -> None:
+        """The first requests start the reading of outputs and have sampling compiled, for one row and for several."""
+        sampling = Sampling(temperature=1.0, max_tokens=2)
+        for rows in (1, 2):
+            await asyncio.gather(
+                *(self.generate(f"warm-up-{row}", self._end_tokens[:1], sampling) for row in range(rows))
+            )
 
     async def generate(self, request_id: str, prompt: Sequence[int], sampling: Sampling) -> Sample:
         """See Backend."""
