@@ -23,6 +23,7 @@ from typing import Any
 import structlog
 from webagent.inference.v1 import inference_pb2
 from webagent.trajectory.v1 import trajectory_pb2
+from webagent_runtime.metrics import INVALID_SHARE
 
 from webagent_trainer.advantage import has_variance
 from webagent_trainer.books import Books
@@ -221,6 +222,7 @@ class Reinforcement:
     def _check_invalid(self) -> None:
         bound = self._config.invalid
         share = self._assembly.invalid_share()
+        INVALID_SHARE.set(share)
         if share > bound.share:
             detail = f"{share:.0%} of the newest {bound.window} episodes are INVALID, more than {bound.share:.0%}"
             raise RunFailedError("INVALID_SHARE", f"{detail}; `webagent ledger {self._run.run_id}` has the reasons")
