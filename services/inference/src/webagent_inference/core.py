@@ -62,23 +62,23 @@ class Slot:
         return self._core
 
 
-def check_size(config: InferenceConfig, bytes_per_value: int) -> None:
-    """ConfigError unless the model, the context and the cache fit each other."""
+def check_size(config: InferenceConfig, bytes_per_value: int | None) -> None:
+    """ConfigError unless model, context and, with `bytes_per_value` on CPU, the cache fit each other."""
     shape = Shape.read(config.model.path)
     engine = config.engine
     if 0 < shape.longest_context < engine.max_context:
         message = f"engine.max_context is {engine.max_context}, the model was made for {shape.longest_context} tokens"
         raise ConfigError(message)
-    needed = shape.cached_values_per_token * bytes_per_value * engine.max_context
+    needed = shape.cached_values_per_token * (bytes_per_value or 0) * engine.max_context
     if config.backend == "vllm" and needed > engine.cache_bytes:
         message = f"engine.cache_bytes is {engine.cache_bytes}, one sequence of engine.max_context needs {needed}"
         raise ConfigError(message)
 
 
 async def _start_backend(config: InferenceConfig, chat: Chat) -> Backend:
-    from webagent_inference.precision import compute_dtype  # noqa: PLC0415
+    from webagent_inference.precision import bytes_per_cached_value  # noqa: PLC0415
 
-    check_size(config, 2 if compute_dtype(config.engine) == "bfloat16" else 4)
+    check_size(config, bytes_per_cached_value(config.engine))
     # Imported by need: either one may be missing on a machine, and both are heavy.
     if config.backend == "vllm":
         from webagent_inference.vllm_backend import VllmBackend  # noqa: PLC0415
