@@ -70,9 +70,8 @@ def main() -> None:
     print(f"{len(rows)} rows, {torch.get_num_threads()} threads, {next(model.parameters()).dtype}")
     for name, packs in ways.items():
         taken, tokens = seconds(model, packs), stream_length(packs)
-        print(
-            f"{name:>10}: {tokens:6} tokens, {taken:6.2f} s, {len(rows) / taken:5.2f} rows/s, {tokens / taken:4.0f} tokens/s"
-        )
+        rates = f"{len(rows) / taken:5.2f} rows/s, {tokens / taken:4.0f} tokens/s"
+        print(f"{name:>10}: {tokens:6} tokens, {taken:6.2f} s, {rates}")
 
 
 if __name__ == "__main__":

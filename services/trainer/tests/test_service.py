@@ -215,6 +215,22 @@ async def test_a_trainer_killed_in_the_middle_resumes_and_the_ledger_adds_up(
     assert over.policy_version == versions[-1].version > published
 
 
+async def test_with_staleness_allowed_rollout_goes_on_while_the_trainer_learns(
+    nats: NatsServer, tiny_model: Path, tmp_path: Path
+) -> None:
+    config = run_config(tmp_path / "overlapped", tiny_model, rl={"max_staleness": 1, "iterations": 4})
+    async with playing(nats.url, tiny_model) as player, trainer(nats) as stub:
+        rewards = iter([1.0, 0.0] * 1000)
+        player.judge = lambda reply: next(rewards)
+        run_id = await start(stub, config)
+        over = await watch_until(stub, run_id)
+    assert over.state == trainer_pb2.RUN_STATE_SUCCEEDED, over
+    assert over.ledger.dispatched == over.ledger.scored == 64
+    assert over.ledger.trained + over.ledger.stale + over.ledger.no_variance + over.ledger.surplus == 64
+    lines = [json.loads(line) for line in (tmp_path / "overlapped" / "metrics.jsonl").read_text().splitlines()]
+    assert all(line["staleness"] <= 1 for line in lines)
+
+
 async def test_a_paused_run_goes_on_and_a_stopped_one_resumes(
     nats: NatsServer, tiny_model: Path, tmp_path: Path
 ) -> None:
