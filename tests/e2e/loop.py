@@ -1,5 +1,6 @@
 """A small whole loop as a person starts it, for tests that interfere with it: two tasks, minutes on two cores."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -19,15 +20,23 @@ SETTINGS = (
     "tasks.ids=[click-button, enter-text]",
     "eval.seeds.count=3",
     "eval.zero_shot_seeds=1",
-    "demos.seeds.count=12",
-    "bc.epochs=2",
-    "rl.iterations=3",
-    "rl.groups=3",
-    "rl.group_size=4",
+    "demos.seeds.count=8",
+    "bc.epochs=1",
+    "rl.iterations=2",
+    "rl.groups=2",
+    "rl.group_size=3",
     "rl.deadline_seconds=120",
     "agent.max_turns=3",
     "stack.trainer.run.checkpoints.every=1",
 )
+
+
+PR_SET_PDEATHSIG = 1
+
+
+def _end_with_the_test() -> None:
+    """Has the kernel end this process when the test does, however that ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Loop:
@@ -41,7 +50,12 @@ class Loop:
         self._log = (runs / "command.log").open("ab")
         # A session of its own, as a terminal gives: the test's own Ctrl-C must not reach it.
         self.process = subprocess.Popen(
-            command, cwd=ROOT, stdout=self._log, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            cwd=ROOT,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=_end_with_the_test,  # noqa: PLW1509 - the child only calls the kernel
         )
         self.seen: dict[int, psutil.Process] = {}
 
@@ -80,7 +94,7 @@ class Loop:
 
     def until_rl(self) -> None:
         """Waits until the first RL episodes have come back and more are under way."""
-        self.until(lambda: read_counts(self.run)["scored"] >= 4, what="RL episode")
+        self.until(lambda: read_counts(self.run)["scored"] >= 2, what="RL episode")
 
     def wait(self, seconds: float = 900.0) -> int:
         """Waits for the loop's end, noting its processes meanwhile."""

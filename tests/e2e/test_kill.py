@@ -47,7 +47,7 @@ def test_ctrl_c_ends_everything_and_resume_goes_on(start_loop: Callable[..., Loo
 
 def test_ctrl_c_twice_in_a_row_leaves_nothing(start_loop: Callable[..., Loop]) -> None:
     loop = start_loop()
-    loop.until_rl()
+    loop.until(loop.run.metrics.is_file, what="training step")
     loop.interrupt()
     loop.interrupt()
     loop.wait(60)
