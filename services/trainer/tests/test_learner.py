@@ -20,7 +20,7 @@ from webagent_trainer.publish import PolicyDirectory
 from webagent_trainer.testing import VOCABULARY
 
 CLONING = Objective(cloning=True)
-OPTIMIZER = OptimizerConfig(learning_rate=1e-3, max_gradient_norm=1e9)
+OPTIMIZER = OptimizerConfig(learning_rate=1e-3, max_gradient_norm=2.0)
 
 
 def make_rows(count: int = 8, seed: int = 0) -> list[LearningRow]:
@@ -43,8 +43,8 @@ def begin(crew: Crew, model: Path, *, pack_tokens: int = 64, reference: bool = F
     crew.open(str(model), str(model) if reference else None, OPTIMIZER, 1.0)
 
 
-@pytest.mark.parametrize("stage", [1, 2, 3])
-def test_a_step_is_that_of_adamw_on_the_sum_over_all_rows(crew: Crew, tiny_model: Path, stage: int) -> None:
+@pytest.mark.parametrize("stage", [1, 3])
+def test_a_step_is_that_of_adamw_on_the_clipped_sum_over_all_rows(crew: Crew, tiny_model: Path, stage: int) -> None:
     begin(crew, tiny_model, bf16=False, zero_stage=stage, pack_tokens=20)
     model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
     adamw = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.0)
@@ -55,11 +55,12 @@ def test_a_step_is_that_of_adamw_on_the_sum_over_all_rows(crew: Crew, tiny_model
         loss = -(scores.sum() / 32)
         adamw.zero_grad()
         loss.backward()
-        norm = nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 2.0)
         adamw.step()
         report = crew.learn(rows, CLONING, 1e-3)
         assert report.sums["loss"] == pytest.approx(loss.item(), rel=1e-4)
         assert report.gradient_norm == pytest.approx(norm.item(), rel=1e-4)
+        assert norm > 2.0
 
 
 def test_small_steps_of_bfloat16_weights_are_not_lost(crew: Crew, tiny_model: Path) -> None:
@@ -72,12 +73,15 @@ def test_small_steps_of_bfloat16_weights_are_not_lost(crew: Crew, tiny_model: Pa
     assert gain > 0.1
 
 
-def test_a_restored_engine_goes_on_exactly(crew: Crew, tiny_model: Path, tmp_path: Path) -> None:
-    begin(crew, tiny_model)
+@pytest.mark.parametrize(("bf16", "stage"), [(True, 1), (True, 2), (True, 3), (False, 1)])
+def test_a_restored_engine_goes_on_exactly(
+    crew: Crew, tiny_model: Path, tmp_path: Path, bf16: bool, stage: int
+) -> None:
+    begin(crew, tiny_model, bf16=bf16, zero_stage=stage)
     crew.learn(make_rows(), CLONING, 1e-2)
     crew.save(str(tmp_path / "engine"))
     wanted = [crew.learn(make_rows(seed=n), CLONING, 1e-2).sums["loss"] for n in range(3)]
-    begin(crew, tiny_model)
+    begin(crew, tiny_model, bf16=bf16, zero_stage=stage)
     crew.restore(str(tmp_path / "engine"))
     assert [crew.learn(make_rows(seed=n), CLONING, 1e-2).sums["loss"] for n in range(3)] == wanted
 
