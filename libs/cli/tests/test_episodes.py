@@ -128,4 +128,4 @@ def test_the_same_specification_serves_every_attempt_but_for_its_id(config: Loop
     assert first == second
     assert first.sampled.sampling.temperature == 1.0
     assert first.sampled.min_weights_version == 3
-    assert list(first.agent.omit_attributes) == ["data-bbox"]
+    assert list(first.agent.omit_attributes) == list(config.agent.omit_attributes)
