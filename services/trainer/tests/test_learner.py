@@ -47,7 +47,7 @@ def begin(crew: Crew, model: Path, *, pack_tokens: int = 64, reference: bool = F
 def test_a_step_is_that_of_adamw_on_the_clipped_sum_over_all_rows(crew: Crew, tiny_model: Path, stage: int) -> None:
     begin(crew, tiny_model, bf16=False, zero_stage=stage, pack_tokens=20)
     model = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32)
-    adamw = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.0)
+    adamw = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.0)
     rows = make_rows()
     for _ in range(3):
         ids = torch.tensor([[*row.context, *row.reply] for row in rows])

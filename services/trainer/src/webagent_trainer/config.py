@@ -67,7 +67,7 @@ class OptimizerConfig(Config):
     learning_rate: float = Field(gt=0, description="peak learning rate")
     weight_decay: float = Field(default=0.0, ge=0)
     beta1: float = Field(default=0.9, ge=0, lt=1)
-    beta2: float = Field(default=0.95, ge=0, lt=1)
+    beta2: float = Field(default=0.99, ge=0, lt=1)
     max_gradient_norm: float = Field(default=1.0, gt=0, description="longer gradients are scaled down to this")
 
 
