@@ -92,6 +92,8 @@ async def test_requests_in_flight_go_on_under_the_new_weights(
     async with asyncio.timeout(10):
         while served.replica.core.policy.requests < len(calls):  # noqa: ASYNC110 - as grpc delivers them
             await asyncio.sleep(0)
+    # Decoded together with the others: once it has two tokens, they have begun.
+    await served.generate(prompt[:60], max_tokens=2, temperature=2.0, seed=6)
     await served.update(version)
     replies = await asyncio.gather(*calls)
     for reply in replies:

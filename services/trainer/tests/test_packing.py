@@ -42,8 +42,8 @@ def one_by_one(model: torch.nn.Module, rows: list[Sample], temperature: float) -
 
 @pytest.fixture(scope="module")
 def models(tiny_model: Path) -> tuple[torch.nn.Module, torch.nn.Module]:
-    plain = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float32, attn_implementation="sdpa")
-    return plain, load_model(tiny_model, dtype=torch.float32)
+    plain = AutoModelForCausalLM.from_pretrained(tiny_model, dtype=torch.float64, attn_implementation="sdpa")
+    return plain, load_model(tiny_model, dtype=torch.float64)
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -147,7 +147,7 @@ class DeepSpeedConfig(Config):
     """The engine that trains."""
 
     ranks: int = Field(default=1, ge=1, description="Processes of the trainer on this machine, one for each GPU.")
-    zero_stage: Literal[0, 1, 2, 3] = Field(default=1, description="What is sharded over ranks; 3: parameters too.")
+    zero_stage: Literal[1, 2, 3] = Field(default=1, description="What is sharded over ranks; 3: parameters too.")
     offload_optimizer: bool = Field(default=False, description="Keep the optimizer in host memory; GPUs only.")
     gradient_checkpointing: bool = Field(default=False, description="Compute activations again in the backward pass.")
     pack_tokens: int = Field(default=2048, ge=1, description="Tokens computed at once.")
