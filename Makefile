@@ -10,7 +10,7 @@ help: ## List the targets
 setup: ## Install everything into .venv, Chromium and the default model
 	@scripts/setup.sh
 
-train: setup ## Train an agent from nothing in half an hour (ARGS="--seed 1")
+train: setup ## Train an agent from nothing on this machine (ARGS="--seed 1")
 	@$(BIN)/webagent train $(ARGS)
 
 test: setup lint type proto-check ## Everything that must hold, within a quarter of an hour
