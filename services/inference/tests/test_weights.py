@@ -60,7 +60,7 @@ async def test_a_new_version_is_served_once_and_named_in_replies(
     first = await served.update(version)
     again = await served.update(version)
     assert (first.version, again.version, again.seconds) == (version.version, version.version, 0)
-    assert 0 < first.seconds < 30
+    assert first.seconds > 0
     reply = await served.generate(prompt, min_weights_version=version.version)
     assert [span.weights_version for span in reply.spans] == [version.version]
     after = await served.score(prompt, prompt[:8])

@@ -70,12 +70,13 @@ class VllmBackend:
         return backend
 
     async def _warm_up(self) -> None:
-        """The first requests start the reading of outputs and have sampling compiled, for one row and for several."""
+        """The first requests start the reading of outputs and have sampling and scoring compiled."""
         sampling = Sampling(temperature=1.0, max_tokens=2)
         for rows in (1, 2):
             await asyncio.gather(
                 *(self.generate(f"warm-up-{row}", self._end_tokens[:1], sampling) for row in range(rows))
             )
+        await self.score(self._end_tokens[:1], self._end_tokens[:1] * 2)
 
     async def generate(self, request_id: str, prompt: Sequence[int], sampling: Sampling) -> Sample:
         """See Backend."""
