@@ -83,7 +83,7 @@ class Loop:
                 continue
         return None
 
-    def until(self, condition: Callable[[], bool], *, what: str, seconds: float = 600.0) -> None:
+    def until(self, condition: Callable[[], bool], *, what: str, seconds: float = 900.0) -> None:
         """Waits for something, noting the loop's processes meanwhile."""
         deadline = time.monotonic() + seconds
         while not condition():
