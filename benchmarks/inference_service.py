@@ -40,6 +40,9 @@ PROMPT_TOKENS = 490
 SHARED_TOKENS = 256
 REPLY_TOKENS = 64
 UPDATES = 5
+# As the trainer proves the quick run's versions.
+CANARY_PROMPT_TOKENS = 190
+CANARY_TOKENS = 8
 SECONDS = 600.0
 
 
@@ -95,8 +98,8 @@ async def compare(replica: Replica, stub: inference_pb2_grpc.InferenceServiceAsy
 
 async def canary(stub: inference_pb2_grpc.InferenceServiceAsyncStub) -> policy_pb2.Canary:
     """What the served weights compute: the versions below hold the very same."""
-    prompt = prompts()[0][:300]
-    settings = pb.SamplingSettings(temperature=0, max_tokens=16)
+    prompt = prompts()[0][:CANARY_PROMPT_TOKENS]
+    settings = pb.SamplingSettings(temperature=0, max_tokens=CANARY_TOKENS)
     request = pb.GenerateRequest(request_id="canary", prompt_token_ids=prompt, sampling=settings)
     reply = await stub.Generate(request, timeout=SECONDS)
     scores = await stub.Score(pb.ScoreRequest(prompt_token_ids=prompt, token_ids=reply.token_ids), timeout=SECONDS)

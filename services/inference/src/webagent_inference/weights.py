@@ -5,10 +5,10 @@
                └── refused ──┘             └─ROLLING_BACK┘ ──► IDLE, the old version serves; the error says why
                                                 └─ fails ──► the policy fails: the process ends and starts again
 
-While staging and verifying the old version serves. Then requests are interrupted and wait at the policy's gate. The
-canaries' prompts are put into the prefix cache under the old weights, the weights are replaced, the cache is reset, and
-each canary is generated greedily (from a prompt of which nothing may be cached) and scored. Only then are requests let
-in. A transaction runs in a task of its own: a caller who goes away does not tear it apart.
+While staging and verifying the old version serves, and the first canary's prompt is put into the prefix cache. Then
+requests are interrupted and wait at the policy's gate, the weights are replaced, the cache is reset, and each canary is
+generated greedily and scored; of the first one's prompt nothing may be cached. Only then are requests let in. A
+transaction runs in a task of its own: a caller who goes away does not tear it apart.
 """
 
 import asyncio
@@ -117,7 +117,12 @@ class Updater:
                 staged = await asyncio.to_thread(versions.stage, uri, wanted.number, wanted.digest, self.config.staging)
                 self._check_canaries(staged.manifest.canaries)
                 self._enter(Stage.VERIFYING)
-                await asyncio.to_thread(versions.verify, staged, self._shapes, self._threads)
+                caching = asyncio.create_task(self._greedy(staged.manifest.canaries[0], 1))
+                try:
+                    await asyncio.to_thread(versions.verify, staged, self._shapes, self._threads)
+                    await caching
+                finally:
+                    caching.cancel()
                 self._enter(Stage.SWITCHING)
                 async with self._policy.held():
                     await self._switch(staged, wanted)
@@ -134,14 +139,15 @@ class Updater:
     async def _switch(self, staged: versions.StagedVersion, wanted: Version) -> None:
         backend = self._policy.backend
         try:
-            for canary in staged.manifest.canaries:
-                await self._greedy(canary, 1)
             await backend.load(staged.directory)
             if not await backend.reset_cache():
                 raise errors.cache_not_reset()
             self._enter(Stage.PROVING)
-            for canary in staged.manifest.canaries:
-                await self._prove(canary)
+            first, *others = staged.manifest.canaries
+            if await self._prove(first):
+                raise errors.cache_not_reset()
+            # What these find in the cache was computed for the first one, under the new weights.
+            await asyncio.gather(*(self._prove(canary) for canary in others))
         except BaseException:
             await self._roll_back()
             raise
@@ -163,16 +169,19 @@ class Updater:
         if not reset:
             self._policy.fail("the prefix cache could not be reset after the old weights were put back")
 
-    async def _prove(self, canary: policy_pb2.Canary) -> None:
+    async def _prove(self, canary: policy_pb2.Canary) -> int:
+        """Raises unless the weights compute the canary; the number of prompt tokens that were cached."""
         sample = await self._greedy(canary, len(canary.token_ids))
-        if sample.cached_tokens:
-            raise errors.cache_not_reset()
-        scores = await self._policy.backend.score(canary.prompt_token_ids, canary.token_ids)
+        scores = sample.logprobs
+        if sample.token_ids != list(canary.token_ids):
+            # Greedy log-probabilities are scores, of the tokens that were sampled. These are other ones.
+            scores = await self._policy.backend.score(canary.prompt_token_ids, canary.token_ids)
         worst = max(abs(ours - theirs) for ours, theirs in zip(scores, canary.logprobs, strict=True))
         if not worst <= canary.tolerance:
             raise errors.canary_mismatch(f"a log-probability is off by {worst:.4g}, {canary.tolerance:.4g} is allowed")
         _check_greedy(canary, sample, scores)
         log.debug("canary_passed", worst=worst)
+        return sample.cached_tokens
 
     async def _greedy(self, canary: policy_pb2.Canary, tokens: int) -> Sample:
         sampling = Sampling(temperature=0.0, max_tokens=tokens)
