@@ -86,8 +86,8 @@ async def test_requests_in_flight_go_on_under_the_new_weights(
     old = (await serving(served)).weights_version
     version = trainer.publish(noise=0.05)
     calls = [
-        asyncio.create_task(served.generate(prompt[: 60 + 8 * n], max_tokens=200, temperature=2.0, seed=n))
-        for n in range(6)
+        asyncio.create_task(served.generate(prompt[: 60 + 8 * n], max_tokens=60, temperature=2.0, seed=n))
+        for n in range(4)
     ]
     async with asyncio.timeout(10):
         while served.replica.core.policy.requests < len(calls):  # noqa: ASYNC110 - as grpc delivers them

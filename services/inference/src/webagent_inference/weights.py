@@ -5,10 +5,10 @@
                └── refused ──┘             └─ROLLING_BACK┘ ──► IDLE, the old version serves; the error says why
                                                 └─ fails ──► the policy fails: the process ends and starts again
 
-While staging and verifying the old version serves, and the first canary's prompt is put into the prefix cache. Then
-requests are interrupted and wait at the policy's gate, the weights are replaced, the cache is reset, and each canary is
-generated greedily and scored; of the first one's prompt nothing may be cached. Only then are requests let in. A
-transaction runs in a task of its own: a caller who goes away does not tear it apart.
+While staging and verifying the old version serves. Then requests are interrupted and wait at the policy's gate. The
+first canary's prompt is put into the prefix cache under the old weights, the weights are replaced, the cache is reset,
+and each canary is generated greedily and scored; of the first one's prompt nothing may be cached. Only then are
+requests let in. A transaction runs in a task of its own: a caller who goes away does not tear it apart.
 """
 
 import asyncio
@@ -117,12 +117,7 @@ class Updater:
                 staged = await asyncio.to_thread(versions.stage, uri, wanted.number, wanted.digest, self.config.staging)
                 self._check_canaries(staged.manifest.canaries)
                 self._enter(Stage.VERIFYING)
-                caching = asyncio.create_task(self._greedy(staged.manifest.canaries[0], 1))
-                try:
-                    await asyncio.to_thread(versions.verify, staged, self._shapes, self._threads)
-                    await caching
-                finally:
-                    caching.cancel()
+                await asyncio.to_thread(versions.verify, staged, self._shapes, self._threads)
                 self._enter(Stage.SWITCHING)
                 async with self._policy.held():
                     await self._switch(staged, wanted)
@@ -138,12 +133,13 @@ class Updater:
 
     async def _switch(self, staged: versions.StagedVersion, wanted: Version) -> None:
         backend = self._policy.backend
+        first, *others = staged.manifest.canaries
         try:
+            await self._greedy(first, 1)
             await backend.load(staged.directory)
             if not await backend.reset_cache():
                 raise errors.cache_not_reset()
             self._enter(Stage.PROVING)
-            first, *others = staged.manifest.canaries
             if await self._prove(first):
                 raise errors.cache_not_reset()
             # What these find in the cache was computed for the first one, under the new weights.
