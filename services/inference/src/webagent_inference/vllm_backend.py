@@ -7,6 +7,7 @@ one everything.)
 """
 
 import asyncio
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from vllm.v1.engine.exceptions import EngineDeadError as VllmDeadError
 
 from webagent_inference.backend import EngineDeadError, Finish, Interrupted, Sample, Sampling
 from webagent_inference.config import EngineConfig
+from webagent_inference.engine_process import SERVICE_PID, EndsWithService
 from webagent_inference.precision import compute_dtype
 
 log = structlog.get_logger()
@@ -47,6 +49,7 @@ class VllmBackend:
         if not torch.cuda.is_available():
             # Prefixes are cached in whole blocks; vLLM's 128 on CPU is more than most of what prompts share.
             arguments = {"kv_cache_memory_bytes": config.cache_bytes, "block_size": CPU_BLOCK_TOKENS}
+        os.environ[SERVICE_PID] = str(os.getpid())
         engine_arguments = AsyncEngineArgs(
             model=str(directory),
             dtype=compute_dtype(config),
@@ -63,6 +66,7 @@ class VllmBackend:
             generation_config="vllm",
             disable_log_stats=True,
             enable_log_requests=False,
+            worker_extension_cls=f"{EndsWithService.__module__}.{EndsWithService.__qualname__}",
             **arguments,
         )
         backend = cls(await asyncio.to_thread(AsyncLLM.from_engine_args, engine_arguments), end_tokens)
