@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
@@ -12,7 +11,6 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from service_process import PROGRAMS, SERVICES, Running, StartService
-from webagent_runtime.testing import nats_server
 
 ROOT = Path(__file__).parents[2]
 MODEL = ROOT / "models" / "smollm2-135m-instruct"
@@ -22,17 +20,16 @@ Needs = dict[str, Settings]
 
 
 @pytest.fixture(scope="module")
-def needs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Needs]:
-    """What each service needs to be told: never where another service is. Only the trainer needs the queue."""
+def needs(tmp_path_factory: pytest.TempPathFactory) -> Needs:
+    """What each service needs to be told: never where another service or the queue is."""
     scratch = tmp_path_factory.mktemp("scratch")
-    with nats_server() as nats:
-        yield {
-            "env": {"state_directory": scratch / "state"},
-            "inference": {"admin.port": 0, "model.path": MODEL, "backend": "transformers", "updates.staging": scratch},
-            "evaluator": {},
-            "rollout": {"payloads.uri": scratch.as_uri()},
-            "trainer": {"queue.url": nats.url},
-        }
+    return {
+        "env": {"state_directory": scratch / "state"},
+        "inference": {"admin.port": 0, "model.path": MODEL, "backend": "transformers", "updates.staging": scratch},
+        "evaluator": {},
+        "rollout": {"payloads.uri": scratch.as_uri()},
+        "trainer": {},
+    }
 
 
 @pytest.fixture(scope="module", params=SERVICES)

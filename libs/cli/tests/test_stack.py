@@ -82,7 +82,6 @@ def test_a_killed_service_comes_back_on_its_port(run: Run, config: LoopConfig) -
         eventually(lambda: (stack.check(), stack.restarts() == {"evaluator": 1})[1])
 
 
-@pytest.mark.slow
 def test_a_service_that_keeps_dying_ends_the_run_with_its_log(run: Run, config: LoopConfig) -> None:
     stack_block = config.stack.model_copy(update={"max_restarts": 0})
     impatient = config.model_copy(update={"stack": stack_block})

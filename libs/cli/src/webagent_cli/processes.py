@@ -39,12 +39,11 @@ class Program:
 
 @dataclass(frozen=True)
 class ProcessState:
-    """What supervisord says of a program. `started`: seconds since the epoch, changes with every restart."""
+    """What supervisord says of a program. `pid`: 0 while it does not run."""
 
     name: str
     state: str
     pid: int
-    started: int
     exit_code: int
 
 
@@ -209,7 +208,7 @@ class Processes:
             tail = log_tail(self._logs / "supervisord.log")
             raise RunError(f"the processes of the stack are gone or being ended from outside:\n{tail}") from error
         self._known = {
-            info["name"]: ProcessState(info["name"], info["statename"], info["pid"], info["start"], info["exitstatus"])
+            info["name"]: ProcessState(info["name"], info["statename"], info["pid"], info["exitstatus"])
             for info in found
         }
         return self._known

@@ -124,7 +124,7 @@ class Stack:
         self._config = config.stack
         self._settings = service_settings(run, config, ports, queued="nats" in self.services)
         self._processes = Processes(_programs(run, config, ports, self.services), run.logs)
-        self._starts: dict[str, set[int]] = {}
+        self._pids: dict[str, set[int]] = {}
 
     def __enter__(self) -> Self:
         with self.run.locked() as lock:
@@ -206,15 +206,15 @@ class Stack:
             chosen = state.state == "EXITED" and state.exit_code in FINAL_EXIT_CODES
             if chosen or state.state == "FATAL":
                 raise RunError(self._obituary(name, f"ended with code {state.exit_code}"))
-            if state.started:
-                seen = self._starts.setdefault(name, set())
-                seen.add(state.started)
+            if state.pid:
+                seen = self._pids.setdefault(name, set())
+                seen.add(state.pid)
                 if len(seen) > self._config.max_restarts + 1:
                     raise RunError(self._obituary(name, f"was restarted {len(seen) - 1} times"))
 
     def restarts(self) -> dict[str, int]:
         """How often each service was restarted so far."""
-        return {name: len(seen) - 1 for name, seen in self._starts.items() if len(seen) > 1}
+        return {name: len(seen) - 1 for name, seen in self._pids.items() if len(seen) > 1}
 
     def _obituary(self, service: str, what: str) -> str:
         log = self.run.log(service)

@@ -5,6 +5,8 @@ import importlib.util
 from webagent_runtime.config import ConfigError
 from webagent_runtime.service import run_service
 
+# A process that vLLM spawns imports this module before anything else.
+from webagent_inference import engine_process as _engine_process  # noqa: F401
 from webagent_inference import modeldir
 from webagent_inference.config import InferenceConfig
 from webagent_inference.environment import set_environment

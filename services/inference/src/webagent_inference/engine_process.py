@@ -1,7 +1,8 @@
 """Loaded by vLLM into the processes of its engine, so that they end with the service however it ends.
 
 vLLM's engine core outlives a parent that was killed: it goes on waiting for requests, with all its memory. Importing
-this module in such a process starts a thread that sleeps until the service is gone and then kills the process.
+this module in such a process starts a thread that sleeps until the service is gone and then kills the process. It is
+imported as part of the service's main module, at the very start of a spawned process, and with vLLM's worker.
 """
 
 import multiprocessing

@@ -1,4 +1,4 @@
-"""Puts the parts together: the process group, the queue, the supervisor and the server."""
+"""Puts the parts together: the process group, the supervisor and the server."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import sys
 from importlib.metadata import version
 
 from webagent.trainer.v1 import trainer_pb2_grpc
-from webagent_runtime.queue import Queue
 from webagent_runtime.server import Server
 
 from webagent_trainer.board import State
@@ -31,24 +30,22 @@ async def serve_rank(config: TrainerConfig) -> None:
 
 async def _serve(config: TrainerConfig) -> None:
     crew = Crew()
-    queue = await Queue.connect(config.queue, name="trainer")
-    supervisor = Supervisor(queue, crew)
+    supervisor = Supervisor(config.queue, crew)
     server = Server(config.server, name="trainer", version=version("webagent-trainer"))
     register = trainer_pb2_grpc.add_TrainerServiceServicer_to_server
     server.add(register, TrainerServicer(supervisor), service=SERVICE, scope="trainer")
     try:
         await server.start()
+        run = await supervisor.start(config.run.run_directory.name, config.run) if config.run is not None else None
         server.set_ready(True)
         async with asyncio.TaskGroup() as tasks:
             serving = tasks.create_task(server.run(supervisor.stop))
-            if config.run is not None:
-                run = await supervisor.start(config.run.run_directory.name, config.run)
+            if run is not None:
                 await asyncio.wait({serving, run.task}, return_when=asyncio.FIRST_COMPLETED)
                 serving.cancel()
-        if config.run is not None and run.board.status.state is State.FAILED:
+        if run is not None and run.board.status.state is State.FAILED:
             sys.exit(1)
     finally:
         await supervisor.stop()
         await server.stop(_GRACE_SECONDS)
         crew.dismiss()
-        await queue.close()

@@ -1,6 +1,7 @@
 """Runs on rank 0: at most one active at a time, each with a thread that computes and a task that takes outcomes.
 
 A run is over when its thread ends; the board then says how. Everything of the run is closed before its task ends.
+The queue is connected to when the first run starts, and closed by `stop`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from pathlib import Path
 import grpc
 import structlog
 from webagent.trajectory.v1 import policy_pb2
-from webagent_runtime.config import ConfigError, PayloadConfig
+from webagent_runtime.config import ConfigError, PayloadConfig, QueueConfig
 from webagent_runtime.errors import ServiceError
 from webagent_runtime.payloads import PayloadStore
 from webagent_runtime.queue import Queue
@@ -43,10 +44,12 @@ class StartedRun:
 class Supervisor:
     """Starts runs and looks after them."""
 
-    def __init__(self, queue: Queue, crew: Crew) -> None:
-        self._queue = queue
+    def __init__(self, queue: QueueConfig, crew: Crew) -> None:
+        self._queue_config = queue
+        self._queue: Queue | None = None
         self._crew = crew
         self._runs: dict[str, StartedRun] = {}
+        self._starting = asyncio.Lock()
 
     def get(self, run_id: str) -> StartedRun:
         """A run by its id, or RUN_NOT_FOUND."""
@@ -59,6 +62,30 @@ class Supervisor:
     async def start(self, run_id: str, config: RunConfig) -> StartedRun:
         """Starts or resumes a run. One that was started already is returned as it is."""
         check_run(run_id, config)
+        async with self._starting:
+            return await self._start(run_id, config)
+
+    async def versions(self, run_id: str) -> list[policy_pb2.PolicyVersion]:
+        """The versions that a run published, oldest first."""
+        self.get(run_id)
+        queue = await self._connected()
+        return [version for version in await queue.versions() if version.run_id == run_id]
+
+    async def stop(self) -> None:
+        """Ends what is active, in order."""
+        for run in self._runs.values():
+            run.board.ask_stop()
+        await asyncio.gather(*(run.task for run in self._runs.values()))
+        queue, self._queue = self._queue, None
+        if queue is not None:
+            await queue.close()
+
+    async def _connected(self) -> Queue:
+        if self._queue is None:
+            self._queue = await Queue.connect(self._queue_config, name="trainer")
+        return self._queue
+
+    async def _start(self, run_id: str, config: RunConfig) -> StartedRun:
         known = self._runs.get(run_id)
         if known is not None and known.board.status.state is not State.STOPPED:
             if known.config != config:
@@ -69,36 +96,26 @@ class Supervisor:
         if active:
             message = f"run {active[0].run_id!r} is active; one process group holds one run"
             raise ServiceError(grpc.StatusCode.FAILED_PRECONDITION, "BUSY", message)
+        queue = await self._connected()
         board = Board(run_id, hold=config.pause_between_phases)
         books = open_books(config, board)
         payloads = PayloadStore(config.payloads or PayloadConfig(uri=_uri(config.run_directory / "payloads")))
-        await self._queue.ensure()
-        await self._queue.ensure_run(run_id)
-        task = asyncio.create_task(self._run(run_id, config, board, books, payloads))
+        await queue.ensure()
+        await queue.ensure_run(run_id)
+        task = asyncio.create_task(self._run(run_id, config, board, books, payloads, queue))
         self._runs[run_id] = StartedRun(run_id, config, board, books, task)
         return self._runs[run_id]
 
-    async def versions(self, run_id: str) -> list[policy_pb2.PolicyVersion]:
-        """The versions that a run published, oldest first."""
-        self.get(run_id)
-        return [version for version in await self._queue.versions() if version.run_id == run_id]
-
-    async def stop(self) -> None:
-        """Ends what is active, in order."""
-        for run in self._runs.values():
-            run.board.ask_stop()
-        await asyncio.gather(*(run.task for run in self._runs.values()))
-
     async def _run(
-        self, run_id: str, config: RunConfig, board: Board, books: Books | None, payloads: PayloadStore
+        self, run_id: str, config: RunConfig, board: Board, books: Books | None, payloads: PayloadStore, queue: Queue
     ) -> None:
         # Not the call that happened to start the run.
         structlog.contextvars.clear_contextvars()
         stop = asyncio.Event()
-        exchange = Exchange(asyncio.get_running_loop(), self._queue)
+        exchange = Exchange(asyncio.get_running_loop(), queue)
         tasks: list[asyncio.Task[None]] = []
         if books is not None:
-            intake = Intake(self._queue, payloads, run_id, books=books)
+            intake = Intake(queue, payloads, run_id, books=books)
             tasks.append(asyncio.create_task(intake.run(stop)))
         training = asyncio.create_task(
             asyncio.to_thread(train, config, crew=self._crew, exchange=exchange, board=board, books=books)
@@ -126,7 +143,7 @@ class Supervisor:
             stop.set()
             await asyncio.gather(*tasks, return_exceptions=True)
             if board.status.state is not State.STOPPED:
-                await self._queue.drop_run(run_id)
+                await queue.drop_run(run_id)
             log.info("run_over", run_id=run_id, state=board.status.state.value)
 
 
