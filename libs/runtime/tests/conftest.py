@@ -66,9 +66,21 @@ class Env(env_pb2_grpc.EnvironmentServiceServicer):
 
 
 class Rollout(rollout_pb2_grpc.RolloutServiceServicer):
-    """Streams two events, then fails."""
+    """Streams two events, then fails; an episode named "endless" streams for ever and leaves the tasks it ran in."""
+
+    def __init__(self) -> None:
+        self.tasks: list[asyncio.Task[Any] | None] = []
+        self.left = asyncio.Event()
 
     async def RunEpisode(self, request, context):
+        if request.episode.episode_id == "endless":
+            self.tasks.append(asyncio.current_task())
+            try:
+                while True:
+                    yield rollout_pb2.RunEpisodeResponse()
+            finally:
+                self.tasks.append(asyncio.current_task())
+                self.left.set()
         for index in range(2):
             yield rollout_pb2.RunEpisodeResponse(turn=rollout_pb2.TurnTaken(turn_index=index))
         raise ServiceError(grpc.StatusCode.UNAVAILABLE, "DRAINING", "going away", retry_after=2.0)
@@ -80,14 +92,19 @@ async def env() -> Env:
 
 
 @pytest.fixture
-async def serve(env: Env) -> AsyncIterator[Callable[..., Awaitable[Server]]]:
+async def rollout() -> Rollout:
+    return Rollout()
+
+
+@pytest.fixture
+async def serve(env: Env, rollout: Rollout) -> AsyncIterator[Callable[..., Awaitable[Server]]]:
     """Starts servers from ServerConfig's fields; they stop with the test."""
     servers: list[Server] = []
 
     async def start(**fields: Any) -> Server:
         server = Server(ServerConfig(**{"port": 0, **fields}), name="env", version="1.2.3")
         server.add(env_pb2_grpc.add_EnvironmentServiceServicer_to_server, env, service=ENV, scope="env")
-        server.add(rollout_pb2_grpc.add_RolloutServiceServicer_to_server, Rollout(), service=ROLLOUT, scope="rollout")
+        server.add(rollout_pb2_grpc.add_RolloutServiceServicer_to_server, rollout, service=ROLLOUT, scope="rollout")
         await server.start()
         servers.append(server)
         return server

@@ -10,6 +10,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from webagent.env.v1 import env_pb2, env_pb2_grpc
 from webagent.rollout.v1 import rollout_pb2, rollout_pb2_grpc
+from webagent.trajectory.v1 import trajectory_pb2
 from webagent_runtime.client import open_channel
 from webagent_runtime.config import ClientConfig, ConfigError, ServerConfig
 from webagent_runtime.errors import ServiceError, from_rpc
@@ -144,6 +145,19 @@ async def test_a_stream_gives_its_messages_before_its_error(started):
         assert [(await call.read()).turn.turn_index for _ in range(2)] == [0, 1]
         error = await refusal(call.read())
     assert (error.reason, error.retry_after) == ("DRAINING", 2.0)
+
+
+async def test_a_stream_whose_caller_left_ends_at_once_in_its_own_task(started, rollout):
+    episode = trajectory_pb2.EpisodeSpec(episode_id="endless")
+    async with open_channel(started.address) as channel:
+        call = rollout_pb2_grpc.RolloutServiceStub(channel).RunEpisode(
+            rollout_pb2.RunEpisodeRequest(episode=episode), timeout=30
+        )
+        await call.read()
+        call.cancel()
+        await asyncio.wait_for(rollout.left.wait(), 5)
+    began, ended = rollout.tasks
+    assert began is ended
 
 
 async def test_a_call_without_a_deadline_is_refused_by_the_server(started):

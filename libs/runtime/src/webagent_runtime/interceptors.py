@@ -10,7 +10,7 @@ Cancellation is never caught: it ends the call's task as grpc meant it to.
 import abc
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from typing import Any
 
 import grpc
@@ -61,15 +61,16 @@ class Around(grpc.aio.ServerInterceptor, abc.ABC):
         return call
 
     def _wrap_stream(self, behaviour: Callable[..., Any], method: str) -> Callable[..., Any]:
-        async def call(request: Any, context: Context) -> AsyncIterator[Any]:
+        # A coroutine that writes, not a generator: one of a caller who left would be closed later and in another task.
+        async def call(request: Any, context: Context) -> None:
             async with self.around(method, context):
                 responses = behaviour(request, context)
-                if hasattr(responses, "__aiter__"):
-                    async for response in responses:
-                        yield response
-                else:
-                    # A servicer may also be a coroutine that writes to the context.
+                if not hasattr(responses, "__aiter__"):
                     await responses
+                    return
+                async with aclosing(responses):
+                    async for response in responses:
+                        await context.write(response)
 
         return call
 

@@ -131,7 +131,8 @@ class Board:
         """The status at once, then at each change, until the run is over."""
         event = asyncio.Event()
         watcher = (asyncio.get_running_loop(), event)
-        self._watchers.add(watcher)
+        with self.bell:
+            self._watchers.add(watcher)
         try:
             while True:
                 event.clear()
@@ -141,4 +142,5 @@ class Board:
                     return
                 await event.wait()
         finally:
-            self._watchers.discard(watcher)
+            with self.bell:
+                self._watchers.discard(watcher)
