@@ -98,9 +98,10 @@ class Reinforcement:
             groups, live = self._collect()
         metrics = self._describe(groups, live, stages.seconds["rollout"])
         chance = seeded("minibatches", self._run.config.seed, self._iteration)
+        first = self._iteration == 0
         self._iteration += 1
         if live:
-            metrics |= update(self._run.crew, live, self._config, self._run.lineage, chance, stages)
+            metrics |= update(self._run.crew, live, self._config, self._run.lineage, chance, stages, first=first)
             self._ledger.use([episode.episode_id for group in live for episode in group.episodes], "TRAINED")
             self._publish(live, stages)
         else:

@@ -57,9 +57,20 @@ def learning_rows(group: LiveGroup, config: RlConfig, lineage: Lineage) -> list[
 
 
 def update(
-    crew: Crew, groups: Sequence[LiveGroup], config: RlConfig, lineage: Lineage, chance: random.Random, stages: Stages
+    crew: Crew,
+    groups: Sequence[LiveGroup],
+    config: RlConfig,
+    lineage: Lineage,
+    chance: random.Random,
+    stages: Stages,
+    *,
+    first: bool,
 ) -> dict[str, float]:
-    """Steps on the groups as the configuration says, and the numbers of it."""
+    """Steps on the groups as the configuration says, and the numbers of it.
+
+    Over the `first` update's steps the learning rate rises linearly: Adam does not know the gradient's size yet and
+    would move every parameter as far as it ever does.
+    """
     rows = [learning_rows(group, config, lineage) for group in groups]
     with stages.measure("logprobs"):
         if config.kl_coefficient > 0:
@@ -74,10 +85,12 @@ def update(
     )
     reports: list[StepReport] = []
     with stages.measure("train"):
-        for _ in range(config.epochs):
-            for chosen in minibatches([len(group) for group in rows], config.minibatch_rows, chance):
-                batch = [replace(row, weight=row.weight / len(chosen)) for index in chosen for row in rows[index]]
-                reports.append(crew.learn(batch, objective, config.optimizer.learning_rate))
+        sizes = [len(group) for group in rows]
+        steps = [chosen for _ in range(config.epochs) for chosen in minibatches(sizes, config.minibatch_rows, chance)]
+        for step, chosen in enumerate(steps, start=1):
+            batch = [replace(row, weight=row.weight / len(chosen)) for index in chosen for row in rows[index]]
+            rate = config.optimizer.learning_rate * (step / len(steps) if first else 1.0)
+            reports.append(crew.learn(batch, objective, rate))
     return _numbers(_flat(rows), reports, stages)
 
 
