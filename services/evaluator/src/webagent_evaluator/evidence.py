@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -28,30 +27,6 @@ class Pages(Protocol):
 
     async def read(self, query: Query) -> Reading:
         """What the query asks for."""
-
-
-class LivePages:
-    """Reads a session, each thing once, and keeps what it read."""
-
-    def __init__(
-        self, evidence: Evidence, url: Callable[[], Awaitable[str]], read: Callable[[Query], Awaitable[Reading]]
-    ) -> None:
-        self._evidence = evidence
-        self._url = url
-        self._read = read
-
-    async def final_url(self) -> str:
-        """Address of the page that the agent ended on."""
-        if self._evidence.final_url is None:
-            self._evidence.final_url = await self._url()
-        return self._evidence.final_url
-
-    async def read(self, query: Query) -> Reading:
-        """What the query asks for."""
-        reading = self._evidence.readings.get(query)
-        if reading is None:
-            reading = self._evidence.readings[query] = await self._read(query)
-        return reading
 
 
 class StoredPages:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from importlib.metadata import version
 
 import grpc
@@ -17,9 +16,10 @@ from webagent_runtime.server import time_left
 from webagent_evaluator import convert
 from webagent_evaluator.config import WebArenaConfig
 from webagent_evaluator.dialects import WebArenaRule
-from webagent_evaluator.evidence import Evidence, LivePages, RecordedJudge, StoredPages
+from webagent_evaluator.evidence import Evidence, RecordedJudge, StoredPages
 from webagent_evaluator.judge import Judge
-from webagent_evaluator.locators import Account, Query, Reading, script_for
+from webagent_evaluator.live import LivePages
+from webagent_evaluator.locators import Account
 from webagent_evaluator.native import NativeRule, check_native, collect_native
 from webagent_evaluator.sessions import Session, Sessions
 from webagent_evaluator.statistics import ResultsError, summarize
@@ -111,15 +111,7 @@ class EvaluatorServicer(evaluator_pb2_grpc.EvaluatorServiceServicer):
         rule = convert.rule_of(verdict.rule)
         if isinstance(rule, NativeRule):
             return [check_native(rule, await collect_native(rule, session.read_in_place))]
-
-        async def read(query: Query) -> Reading:
-            value, url = await session.read(script_for(query, rule.site_urls, self._account))
-            try:
-                return Reading(json.loads(value), url)
-            except (ValueError, RecursionError) as error:
-                raise NoVerdictError("EVIDENCE_MALFORMED", f"what {url} gave is no JSON: {error}") from error
-
-        pages = LivePages(evidence, session.url, read)
+        pages = LivePages(session, rule.site_urls, self._account, evidence)
         await pages.final_url()
         answer = verdict.answer if verdict.HasField("answer") else None
         return await judge_webarena(rule, answer, pages, RecordedJudge(evidence, self._judge))
