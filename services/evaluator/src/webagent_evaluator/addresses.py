@@ -42,7 +42,7 @@ def _exact(references: list[str], final_url: str, manner: Manner) -> bool:
 
 
 def _base_and_query(references: list[str], final_url: str) -> bool:
-    """Upstream: one of the bases occurs in the address's, and each key has a value that one of the references allows."""
+    """Upstream: some base occurs in the address's, and each key has a value that some reference allows."""
     final = urlsplit(final_url.rstrip("/"))
     base, query = final.netloc + final.path, parse_qs(final.query)
     allowed: defaultdict[str, set[str]] = defaultdict(set)

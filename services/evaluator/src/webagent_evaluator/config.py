@@ -49,7 +49,9 @@ class EvaluatorConfig(Config):
 
     server: ServerConfig = Field(default=ServerConfig(port=50053), description="Where the service listens.")
     env: ClientConfig = Field(default=ClientConfig(), description="How sessions are reached; scope env.probe.")
-    judge: JudgeConfig = Field(default=JudgeConfig(), description="Who is asked about answers that may be worded freely.")
+    judge: JudgeConfig = Field(
+        default=JudgeConfig(), description="Who is asked about answers that may be worded freely."
+    )
     webarena: WebArenaConfig = Field(default=WebArenaConfig(), description="How WebArena's rules are judged.")
     telemetry: TelemetryConfig = Field(default=TelemetryConfig(), description="Logs and traces.")
     evaluate_timeout_seconds: float = Field(

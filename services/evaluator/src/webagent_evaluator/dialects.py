@@ -20,7 +20,7 @@ class Dialect(Enum):
 
 @dataclass(frozen=True)
 class Manner:
-    """How strings and addresses are compared; `strict`: rightly where the dialect's evaluators are known to be wrong."""
+    """How things are compared; `strict`: rightly where the dialect's evaluators are known to be wrong."""
 
     dialect: Dialect
     strict: bool = False

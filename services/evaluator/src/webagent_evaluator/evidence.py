@@ -1,4 +1,4 @@
-"""What a verdict was reached on: read from the session and asked of a judge once, or found again in a stored verdict."""
+"""What a verdict was reached on: read and asked once, and found again in a stored verdict."""
 
 from __future__ import annotations
 

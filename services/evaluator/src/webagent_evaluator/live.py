@@ -14,9 +14,7 @@ from webagent_evaluator.verdicts import NoVerdictError
 class LivePages:
     """The pages of a session, and of the sites that its browser reaches."""
 
-    def __init__(
-        self, session: Session, site_urls: Mapping[str, str], account: Account, evidence: Evidence
-    ) -> None:
+    def __init__(self, session: Session, site_urls: Mapping[str, str], account: Account, evidence: Evidence) -> None:
         self._session = session
         self._site_urls = site_urls
         self._account = account

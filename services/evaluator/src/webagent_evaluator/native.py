@@ -60,9 +60,7 @@ def _parse(text: str) -> object:
     try:
         return json.loads(text, parse_int=float, parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise NoVerdictError(
-            "EVIDENCE_MALFORMED", f"what the page gave as its reward is not JSON: {error}"
-        ) from error
+        raise NoVerdictError("EVIDENCE_MALFORMED", f"what the page gave as its reward is not JSON: {error}") from error
 
 
 def _refuse_constant(name: str) -> float:

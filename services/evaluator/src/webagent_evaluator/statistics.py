@@ -150,7 +150,11 @@ def rate_of(episodes: Iterable[Episode]) -> Rate:
 
 
 def summarize(
-    results: Sequence[Episode], baseline: Sequence[Episode] = (), *, k: int = 0, expected: Mapping[str, int] | None = None
+    results: Sequence[Episode],
+    baseline: Sequence[Episode] = (),
+    *,
+    k: int = 0,
+    expected: Mapping[str, int] | None = None,
 ) -> Summary:
     """The table of some results; without expected tasks, the paper's are expected of the paper's suite."""
     check_distinct(results)

@@ -1,17 +1,19 @@
 """WebArena-Verified's typed comparison of the agent's response, by that project's own package.
 
-The package comes with the extra "verified" and is imported with this module, at the first rule of its dialect. Its other
-evaluator reads a network trace, which no session keeps, so a rule that needs one is unsupported.
+The package comes with the extra "verified" and is imported with this module, at the first rule of its dialect. Its
+other evaluator reads a network trace, which no session keeps, so a rule that needs one is unsupported.
 """
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from webarena_verified.core.evaluation.evaluators.agent_response_evaluator import AgentResponseEvaluator
 from webarena_verified.types.config import EnvironmentConfig, WebArenaVerifiedConfig
 from webarena_verified.types.eval import EvaluatorResult, TaskEvalContext
 from webarena_verified.types.task import AgentResponseEvaluatorCfg, WebArenaSite, WebArenaVerifiedTask
+from webarena_verified.types.tracing import NetworkTrace
 
 from webagent_evaluator.dialects import WebArenaRule
 from webagent_evaluator.verdicts import Check, NoVerdictError, malformed
@@ -22,7 +24,8 @@ def judge_verified(rule: WebArenaRule, answer: str | None) -> list[Check]:
     environments = _environments(rule)
     task = _task(rule, tuple(environments))
     config = WebArenaVerifiedConfig(environments=environments)
-    context = TaskEvalContext(task=task, agent_response_raw=answer, network_trace=None, config=config)
+    trace = NetworkTrace(is_playwright=False, src_file=Path(), events=())
+    context = TaskEvalContext(task=task, agent_response_raw=answer, network_trace=trace, config=config)
     checks = []
     for evaluator in task.eval:
         if not isinstance(evaluator, AgentResponseEvaluatorCfg):

@@ -18,6 +18,7 @@ from webagent_evaluator.evidence import Pages
 from webagent_evaluator.judge import Judge, Kind, Question, agrees
 from webagent_evaluator.locators import FUNCTION, LAMBDA, Query, Reading, call_of, post_url
 from webagent_evaluator.verdicts import Check, NoVerdictError, malformed
+from webagent_evaluator.words import words
 
 _EXCERPT = 400
 
@@ -68,6 +69,8 @@ async def judge_webarena(rule: WebArenaRule, answer: str | None, pages: Pages, j
     """The checks that a rule consists of; success is their conjunction."""
     if rule.manner.dialect is Dialect.VERIFIED:
         return await asyncio.to_thread(_verified, rule, answer)
+    if "must_" in rule.eval_json:
+        await asyncio.to_thread(words, "")  # its model takes a second to load, once
     spec = rule.filled_in()
     if answer is None and rule.unanswered_is_na:
         answer = answers.NOT_ACHIEVABLE
@@ -262,5 +265,3 @@ def _found(locator: str, value: object, manner: Manner) -> str | None:
     else:
         found = str(value.get("value")) if isinstance(value, dict) and "threw" not in value else ""
     return html.unescape(found) if manner.upstream else found
-
-
