@@ -19,6 +19,8 @@ from service_process import StartService
 from webagent.env.v1 import env_pb2, env_pb2_grpc, probe_pb2, probe_pb2_grpc
 from webagent.evaluator.v1 import evaluator_pb2 as pb
 from webagent.evaluator.v1 import evaluator_pb2_grpc
+from webagent.inference.v1 import inference_pb2 as inference
+from webagent.inference.v1 import inference_pb2_grpc
 from webagent_evaluator import judges
 from webagent_evaluator.config import JudgeConfig, WebArenaConfig
 from webagent_evaluator.judge import Judge, Kind, NoJudge, Question
@@ -317,6 +319,33 @@ async def test_a_judge_that_gives_no_verdict_leaves_none(
         verdict = await bench.evaluate(rule(answers(fuzzy_match=["a"])), "b")
         assert (verdict.outcome, verdict.reason) == (pb.OUTCOME_INVALID, reason)
         assert not served.replies
+
+
+class Inference(inference_pb2_grpc.InferenceServiceServicer):
+    """A model behind our own contract."""
+
+    async def Render(self, request: inference.RenderRequest, _: Any) -> inference.RenderResponse:
+        return inference.RenderResponse(prompt_token_ids=request.messages[0].text.encode())
+
+    async def Generate(self, request: inference.GenerateRequest, _: Any) -> inference.GenerateResponse:
+        assert request.sampling.temperature == 0
+        asked = bytes(request.prompt_token_ids).decode()
+        reply = "different" if "Reported reason: bored" in asked else "same"
+        return inference.GenerateResponse(text=reply, model=inference.ModelIdentity(model_id="ours"))
+
+
+async def test_a_model_behind_the_inference_contract_can_judge() -> None:
+    server = Server(ServerConfig(port=0), name="inference", version="test")
+    register = inference_pb2_grpc.add_InferenceServiceServicer_to_server
+    server.add(register, Inference(), service="inference", scope="inference")
+    await server.start()
+    try:
+        exchange = await judge_at(f"grpc://{server.address}").ask(
+            Question(Kind.UNACHIEVABLE, "sold out", "bored"), "buy"
+        )
+    finally:
+        await server.stop(0)
+    assert (exchange.reply, exchange.model) == ("different", "ours")
 
 
 async def test_a_judge_that_is_not_there_is_given_up_within_its_attempts() -> None:

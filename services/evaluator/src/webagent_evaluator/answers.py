@@ -70,12 +70,11 @@ def _includes(reference: str, text: str, manner: Manner, *, lone: bool) -> bool:
     return reference in text
 
 
-def _parts(text: str, manner: Manner) -> list[str]:
-    tokens = words(text)
-    parts = [part for token in tokens if "/" in token for part in token.split("/")]
-    if manner.strict:
-        parts += [part for token in tokens + parts for part in re.split("[=:]", token)]
-    return tokens + parts
+def _parts(text: str, manner: Manner) -> set[str]:
+    parts = set(words(text))
+    for separator in ("/", "=") if manner.strict else ("/",):
+        parts |= {part for token in parts if separator in token for part in token.split(separator)}
+    return parts
 
 
 def _stands_in(reference: str, text: str) -> bool:

@@ -102,28 +102,26 @@ class InferenceJudge:
 
     def __init__(self, config: JudgeConfig) -> None:
         self._config = config
-        self._stub: InferenceServiceAsyncStub | None = None
 
     async def ask(self, question: Question, intent: str) -> Exchange:
         """Asks the model."""
         prompt = prompt_of(question, intent)
-        response = await _persist(lambda: self._generate(prompt), self._config.attempts)
+        async with open_channel(self._config.endpoint.removeprefix("grpc://"), self._config.client) as channel:
+            stub = inference_pb2_grpc.InferenceServiceStub(channel)
+            response = await _persist(lambda: self._generate(stub, prompt), self._config.attempts)
         return Exchange(prompt, response.text, response.model.model_id)
 
-    async def _generate(self, prompt: str) -> inference.GenerateResponse:
-        if self._stub is None:
-            channel = open_channel(self._config.endpoint.removeprefix("grpc://"), self._config.client)
-            self._stub = inference_pb2_grpc.InferenceServiceStub(channel)
+    async def _generate(self, stub: InferenceServiceAsyncStub, prompt: str) -> inference.GenerateResponse:
         timeout = self._config.timeout_seconds
         message = inference.Message(role=inference.ROLE_USER, text=prompt)
         try:
-            rendered = await self._stub.Render(inference.RenderRequest(messages=[message]), timeout=timeout)
+            rendered = await stub.Render(inference.RenderRequest(messages=[message]), timeout=timeout)
             request = inference.GenerateRequest(
                 request_id=f"judge-{uuid4()}",
                 prompt_token_ids=rendered.prompt_token_ids,
                 sampling=inference.SamplingSettings(temperature=0, max_tokens=self._config.max_tokens),
             )
-            return await self._stub.Generate(request, timeout=timeout)
+            return await stub.Generate(request, timeout=timeout)
         except grpc.aio.AioRpcError as error:
             cause = from_rpc(error)
             if cause.code in _DOWN_CODES:

@@ -28,8 +28,8 @@ from webagent_evaluator.verdicts import Check, NoVerdictError
 from webagent_evaluator.webarena import judge_webarena
 
 VERSION = version("webagent-evaluator")
-SHARE_FOR_READING = 0.9
-"""Of the caller's time: the rest is for telling it that the session could not be read within it."""
+SHARE_FOR_READING, SHARE_FOR_JUDGING = 0.9, 0.95
+"""Of the caller's time: the rest is for telling it that the verdict could not be reached within it."""
 
 log = structlog.get_logger()
 
@@ -50,12 +50,13 @@ class EvaluatorServicer(evaluator_pb2_grpc.EvaluatorServiceServicer):
         """Judges an ended episode by its task's rule."""
         convert.check_evaluate(request)
         verdict = _new_verdict(request.answer if request.HasField("answer") else None)
-        timeout = time_left(context, self._timeout) * SHARE_FOR_READING
+        timeout = time_left(context, self._timeout)
+        reading = timeout * SHARE_FOR_READING
         evidence = Evidence()
         try:
             async with (
-                asyncio.timeout(timeout),
-                self._sessions.session(request.session_address, request.session_id, timeout) as session,
+                asyncio.timeout(timeout * SHARE_FOR_JUDGING),
+                self._sessions.session(request.session_address, request.session_id, reading) as session,
             ):
                 verdict.rule.CopyFrom(self._configured(await session.rule()))
                 convert.set_checks(verdict, await self._check(verdict, session, evidence))
@@ -122,7 +123,7 @@ class EvaluatorServicer(evaluator_pb2_grpc.EvaluatorServiceServicer):
         answer = verdict.answer if verdict.HasField("answer") else None
         judge = RecordedJudge(evidence, self._judge)
         try:
-            async with asyncio.timeout(timeout * SHARE_FOR_READING):
+            async with asyncio.timeout(timeout * SHARE_FOR_JUDGING):
                 convert.set_checks(verdict, await judge_webarena(rule, answer, StoredPages(evidence), judge))
         except TimeoutError:
             convert.set_fault(verdict, NoVerdictError("EVALUATION_TIMEOUT", "the caller's time was up"))

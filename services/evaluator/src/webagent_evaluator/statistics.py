@@ -89,8 +89,9 @@ class Difference:
     def p_value(self) -> float:
         """The two-sided exact McNemar test."""
         decided = self.better + self.worse
-        tail = sum(comb(decided, count) for count in range(min(self.better, self.worse) + 1))
-        return min(1.0, 2 * tail / 2**decided)
+        splits: int = 2**decided
+        uneven = sum(comb(decided, count) for count in range(min(self.better, self.worse) + 1))
+        return min(1.0, 2 * uneven / splits)
 
 
 @dataclass(frozen=True)

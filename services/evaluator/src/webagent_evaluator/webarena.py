@@ -220,7 +220,8 @@ async def _program_html(spec: Mapping[str, object], browser: Browser, manner: Ma
         if found is None:
             finding.require(False, f"There is nothing at {locator!r} of {reading.url}.")
         else:
-            _compare_contents(finding, wanted, found, manner)
+            # A page may be long, and the words of half a megabyte take half a second.
+            await asyncio.to_thread(_compare_contents, finding, wanted, found, manner)
     return finding
 
 

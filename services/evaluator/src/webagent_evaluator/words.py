@@ -6,13 +6,14 @@ The sentence splitter is a package that carries the model, so nothing is downloa
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 
 
-def words(text: str) -> list[str]:
-    """The tokens of a text."""
+@lru_cache(maxsize=16)
+def words(text: str) -> tuple[str, ...]:
+    """The tokens of a text; a page is looked through for one item after another, so the last few are remembered."""
     sentences, tokens = _tokenizers()
-    return [token for sentence in sentences(text) for token in tokens(sentence)]
+    return tuple(token for sentence in sentences(text) for token in tokens(sentence))
 
 
 @cache
