@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
-from uuid import uuid4
 
+import grpc
 import pytest
 from service_process import StartService
 from webagent.env.v1 import env_pb2, env_pb2_grpc
@@ -22,7 +22,6 @@ from webagent_evaluator.locators import Account
 from webagent_evaluator.sessions import Session, Sessions
 from webagent_evaluator.verdicts import NoVerdictError
 from webagent_evaluator.webarena import judge_webarena
-from webagent_runtime.client import open_channel
 from webagent_runtime.config import ClientConfig
 
 Case = dict[str, Any]
@@ -124,22 +123,23 @@ def sites() -> Iterator[Sites]:
 
 
 @pytest.fixture(scope="module")
-def env(start_service: StartService, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return start_service("env", {"state_directory": tmp_path_factory.mktemp("state")}).address
+def where(start_service: StartService, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """Env's address and one of its sessions, on MiniWoB's page "click-button"."""
+    address = start_service("env", {"state_directory": tmp_path_factory.mktemp("state")}).address
+    with grpc.insecure_channel(address) as channel:
+        stub = env_pb2_grpc.EnvironmentServiceStub(channel)
+        task = env_pb2.TaskRef(suite="miniwob", task_id="click-button")
+        stub.CreateSession(env_pb2.CreateSessionRequest(session_id="judged", task=task), timeout=TIMEOUT)
+        yield address, "judged"
+        stub.CloseSession(env_pb2.CloseSessionRequest(session_id="judged"), timeout=TIMEOUT)
 
 
 @pytest.fixture
-async def session(env: str) -> AsyncIterator[Session]:
-    async with open_channel(env) as channel:
-        stub = env_pb2_grpc.EnvironmentServiceStub(channel)
-        task = env_pb2.TaskRef(suite="miniwob", task_id="click-button")
-        request = env_pb2.CreateSessionRequest(session_id=f"test-{uuid4()}", task=task)
-        await stub.CreateSession(request, timeout=TIMEOUT)
-        sessions = Sessions(ClientConfig(), limit=1)
-        async with sessions.session(env, request.session_id, TIMEOUT) as opened:
-            yield opened
-        await sessions.close()
-        await stub.CloseSession(env_pb2.CloseSessionRequest(session_id=request.session_id), timeout=TIMEOUT)
+async def session(where: tuple[str, str]) -> AsyncIterator[Session]:
+    sessions = Sessions(ClientConfig(), limit=1)
+    async with sessions.session(*where, TIMEOUT) as opened:
+        yield opened
+    await sessions.close()
 
 
 async def go(session: Session, url: str) -> None:

@@ -11,9 +11,8 @@ from contextlib import AsyncExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
-from uuid import uuid4
 
-import grpc.aio
+import grpc
 import pytest
 from service_process import StartService
 from webagent.env.v1 import env_pb2, env_pb2_grpc, probe_pb2, probe_pb2_grpc
@@ -89,24 +88,26 @@ class Bench:
 
 
 @pytest.fixture(scope="module")
-def env(start_service: StartService, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return start_service("env", {"state_directory": tmp_path_factory.mktemp("state")}).address
+def where(start_service: StartService, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """Env's address and one of its sessions, on MiniWoB's page "click-button"."""
+    address = start_service("env", {"state_directory": tmp_path_factory.mktemp("state")}).address
+    with grpc.insecure_channel(address) as channel:
+        stub = env_pb2_grpc.EnvironmentServiceStub(channel)
+        task = env_pb2.TaskRef(suite="miniwob", task_id="click-button")
+        stub.CreateSession(env_pb2.CreateSessionRequest(session_id="judged", task=task), timeout=TIMEOUT)
+        yield address, "judged"
+        stub.CloseSession(env_pb2.CloseSessionRequest(session_id="judged"), timeout=TIMEOUT)
 
 
 BenchOf = Callable[..., Awaitable[Bench]]
 
 
 @pytest.fixture
-async def bench_of(env: str) -> AsyncIterator[BenchOf]:
-    """Makes a bench with a judge and a config; the agent is on MiniWoB's page "click-button"."""
+async def bench_of(where: tuple[str, str]) -> AsyncIterator[BenchOf]:
+    """Makes a bench with a judge and a config."""
+    env, session_id = where
     async with AsyncExitStack() as stack:
         channel = await stack.enter_async_context(open_channel(env))
-        environment = env_pb2_grpc.EnvironmentServiceStub(channel)
-        task = env_pb2.TaskRef(suite="miniwob", task_id="click-button")
-        request = env_pb2.CreateSessionRequest(session_id=f"test-{uuid4()}", task=task)
-        await environment.CreateSession(request, timeout=TIMEOUT)
-        close = env_pb2.CloseSessionRequest(session_id=request.session_id)
-        stack.push_async_callback(environment.CloseSession, close, timeout=TIMEOUT)
 
         async def make(judge: Judge | None = None, config: WebArenaConfig | None = None) -> Bench:
             sessions = Sessions(ClientConfig(), limit=4)
@@ -125,7 +126,7 @@ async def bench_of(env: str) -> AsyncIterator[BenchOf]:
             stack.push_async_callback(sessions.close)
             own = await stack.enter_async_context(open_channel(server.address))
             stub = evaluator_pb2_grpc.EvaluatorServiceStub(own)
-            return Bench(stub, probes, server.address, request.session_id)
+            return Bench(stub, probes, server.address, session_id)
 
         yield make
 
