@@ -97,6 +97,7 @@ class Verdict(google.protobuf.message.Message):
     JUDGED_AT_FIELD_NUMBER: builtins.int
     ANSWER_FIELD_NUMBER: builtins.int
     EVIDENCE_FIELD_NUMBER: builtins.int
+    DETAIL_FIELD_NUMBER: builtins.int
     outcome: Global___Outcome.ValueType
     reason: builtins.str
     """Stable name of the cause of INVALID, such as SESSION_NOT_FOUND. Empty otherwise."""
@@ -104,6 +105,8 @@ class Verdict(google.protobuf.message.Message):
     """Version of the evaluator."""
     answer: builtins.str
     """The agent's answer, as given. Unset: it gave none."""
+    detail: builtins.str
+    """What kept a verdict from being reached, for people. Empty unless INVALID."""
     @property
     def checks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Check]:
         """What was checked, in order. Success is the conjunction."""
@@ -129,9 +132,10 @@ class Verdict(google.protobuf.message.Message):
         judged_at: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         answer: builtins.str | None = ...,
         evidence: Global___Evidence | None = ...,
+        detail: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_answer", b"_answer", "answer", b"answer", "evidence", b"evidence", "judged_at", b"judged_at", "rule", b"rule"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_answer", b"_answer", "answer", b"answer", "checks", b"checks", "evaluator_version", b"evaluator_version", "evidence", b"evidence", "judged_at", b"judged_at", "outcome", b"outcome", "reason", b"reason", "rule", b"rule"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_answer", b"_answer", "answer", b"answer", "checks", b"checks", "detail", b"detail", "evaluator_version", b"evaluator_version", "evidence", b"evidence", "judged_at", b"judged_at", "outcome", b"outcome", "reason", b"reason", "rule", b"rule"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_answer", b"_answer"]) -> typing.Literal["answer"] | None: ...
 
 Global___Verdict: typing_extensions.TypeAlias = Verdict
