@@ -63,7 +63,7 @@ async def test_a_whole_benchmark_is_a_row_of_the_paper_s_form(clients: Clients) 
     assert sheet.lines[0][-1].endswith("n=165")
     assert sheet.lines[-1] == ["Llama3.1-8B, WebAgent-R1 †", "47.4 %", "56.7 %", "57.1 %", "23.1 %", "44.4 %", "44.8 %"]
     assert [note for note in sheet.notes if "INCOMPLETE" in note] == []
-    assert "published numbers" in sheet.notes[-1]
+    assert "published on WebArena-Lite's 165 tasks" in sheet.notes[-1]
 
 
 async def test_what_is_not_scored_makes_the_table_incomplete_and_is_counted(clients: Clients) -> None:
@@ -80,6 +80,8 @@ async def test_runs_stand_side_by_side_and_are_paired(clients: Clients) -> None:
     theirs = [episode("click", n, FAILURE if n else SUCCESS, "miniwob") for n in range(4)]
     sheet = sheet_of(await compared(clients, {"rl": mine, "bc": theirs}))
     assert sheet.header == ["task", "rl", "bc"]
+    with pytest.raises(ConfigError, match="the paper's sites"):
+        sheet_of(await compared(clients, {"rl": mine}), published=True)
     assert sheet.lines[-1][0] == "overall"
     assert sheet.notes == ["rl minus bc: +75 points [+26, +100] over 4 pairs."]
     assert sheet.markdown().startswith("| task | rl | bc |\n| --- | --- | --- |\n| click-0 |")

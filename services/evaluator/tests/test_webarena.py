@@ -232,6 +232,7 @@ async def test_javascript_of_a_task_that_throws_is_a_failure_and_not_a_fault(ben
         {"eval_types": ["guess"]},
         {"eval_types": []},
         {"eval_types": ["url_match"], "reference_url": None},
+        {"eval_types": ["url_match"], "reference_url": "http://[", "url_note": "sometimes"},
         answers(must_include="no list"),
     ],
 )
@@ -265,6 +266,7 @@ async def test_no_judge_makes_invalid_only_what_needs_one(bench_of: BenchOf) -> 
     bench = await bench_of()
     free = await bench.evaluate(rule(answers(fuzzy_match=["The Tank"])), "a tank")
     assert (free.outcome, free.reason) == (pb.OUTCOME_INVALID, "JUDGE_NOT_CONFIGURED")
+    assert free.detail == "the rule needs a judge, and none is configured"
     assert free.evidence.final_url
     elsewhere = {"eval_types": ["string_match", "url_match"], "reference_url": "http://elsewhere.test/"}
     decided = await bench.evaluate(rule({**answers(fuzzy_match=["The Tank"]), **elsewhere}), "a tank")

@@ -1,7 +1,7 @@
 """Success rates that the paper published on WebArena-Lite (its table 2), in per cent. Nothing here was run by us."""
 
 SITES = ("reddit", "gitlab", "shopping_admin", "map", "shopping")
-SOURCE = "published numbers: WebAgent-R1, arXiv 2505.16421, table 2; their rows mix denominators"
+SOURCE = "published on WebArena-Lite's 165 tasks: WebAgent-R1, arXiv 2505.16421, table 2; its rows mix denominators"
 # Method, then Reddit, GitLab, CMS, Map, Shopping and the average.
 TABLE_2: tuple[tuple[str, tuple[float, ...]], ...] = (
     ("Qwen2.5-3B, prompted", (5.3, 13.3, 5.7, 0.0, 4.4, 6.1)),

@@ -40,6 +40,8 @@ def evaluation(
     display = Display()
     trained = find_run(runs, who.run) if who.run else None
     config = load_loop(trained.config if trained else path, parse_settings(settings))
+    if published and config.tasks.suite == "miniwob":
+        raise ConfigError("--published is for tasks on the paper's sites, and MiniWoB's are on none")
     others = [find_episodes(runs, other) for other in compare]
     here = trained or _named(runs, name, config)
     version = newest_version(trained) if trained else 0
@@ -51,7 +53,8 @@ def evaluation(
     async def work(clients: Clients) -> None:
         outcomes = await play_phase(clients, player, todo, here.episodes(phase), display)
         mine = [outcomes[job.task, job.seed] for job in todo]
-        sheet = sheet_of(await compared(clients, {f"{here.id} {phase}": mine, **dict(others)}), published=published)
+        rows = await compared(clients, {f"{here.id} {phase}": mine, **dict(others)})
+        sheet = sheet_of(rows, published=published)
         display.console.print(sheet.rich())
         here.table(phase).write_text(sheet.markdown())
         display.say(f"episodes: {here.episodes(phase)}\ntable: {here.table(phase)}")

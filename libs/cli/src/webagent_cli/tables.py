@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from rich import box
 from rich.table import Table
 from webagent.evaluator.v1 import evaluator_pb2
+from webagent_runtime.config import ConfigError
 
 from webagent_cli.published import SITES, SOURCE, TABLE_2
 from webagent_cli.result import Difference, Rate, rate_of
@@ -74,7 +75,10 @@ def row_of(
 
 def sheet_of(rows: Sequence[Row], *, published: bool = False) -> Sheet:
     """The table of some evaluations; `published` adds the paper's numbers, marked as such."""
-    if published or any(site in SITES for row in rows for site in row.sites):
+    sites = any(site in SITES for row in rows for site in row.sites)
+    if published and not sites:
+        raise ConfigError("--published is for tasks on the paper's sites, and these are none")
+    if sites:
         return _paper_form(rows, published=published)
     return _by_task(rows)
 

@@ -15,11 +15,14 @@ _WITHIN, _EXACT = "GOLD in PRED", "EXACT"
 def matches(reference: str, note: object, final_url: str, manner: Manner) -> bool:
     """The rule url_match; `note` says how, and what is not given is the dialect's default."""
     references = list(alternatives(reference))
-    match note, manner.upstream:
-        case "GOLD in PRED", _:
-            return _within(references, final_url, manner)
-        case "EXACT", False:
-            return _exact(references, final_url, manner)
+    try:
+        match note, manner.upstream:
+            case "GOLD in PRED", _:
+                return _within(references, final_url, manner)
+            case "EXACT", False:
+                return _exact(references, final_url, manner)
+    except ValueError as error:
+        raise malformed(f"an address of the rule: {error}") from error
     raise malformed(f"url_note {note!r} is unknown")
 
 

@@ -84,6 +84,7 @@ def set_fault(verdict: pb.Verdict, fault: NoVerdictError) -> None:
     """Writes into a verdict why there is none."""
     verdict.outcome = pb.OUTCOME_INVALID
     verdict.reason = fault.reason
+    verdict.detail = str(fault)
 
 
 def episodes(results: Iterable[pb.EpisodeResult]) -> list[Episode]:
