@@ -13,7 +13,7 @@ from webagent.rollout.v1 import rollout_pb2, rollout_pb2_grpc
 from webagent.trajectory.v1 import trajectory_pb2
 from webagent_cli.config import LoopConfig, load_loop
 from webagent_cli.episodes import Attempts, Job, Player, Trajectory, final_outcomes, jobs
-from webagent_cli.evaluation import evaluation_jobs
+from webagent_cli.evaluation import evaluation_jobs, unsettled
 from webagent_cli.journal import mend, read_episodes
 from webagent_runtime.client import open_channel
 
@@ -129,3 +129,12 @@ def test_the_same_specification_serves_every_attempt_but_for_its_id(config: Loop
     assert first.sampled.sampling.temperature == 1.0
     assert first.sampled.min_weights_version == 3
     assert list(first.agent.omit_attributes) == list(config.agent.omit_attributes)
+
+
+async def test_what_was_played_under_other_settings_is_played_again(config: LoopConfig, tmp_path: Path) -> None:
+    path = tmp_path / "episodes"
+    todo = [Job("click-button", 1), Job("click-button", 2, screenshots=True)]
+    await play(FlakyRollout(faults=0), config, path, todo)
+    assert unsettled(Player("tested", "bc", config), todo, path) == []
+    other = load_loop(ROOT / "configs" / "quick.yaml", {"agent.max_turns": 99})
+    assert unsettled(Player("tested", "bc", other), todo, path) == todo

@@ -99,9 +99,16 @@ async def test_results_are_summarized_by_site_against_a_baseline(
     s, f, i = pb.OUTCOME_SUCCESS, pb.OUTCOME_FAILURE, pb.OUTCOME_INVALID
     request = pb.SummarizeRequest(results=results([s, s, s, i]), baseline=results([s, f, f, f]), k=1)
     request.results.extend(results([f], task_id="use-slider"))
+    request.results.extend(results([i], task_id="use-spinner"))
     summary = await evaluator.Summarize(request, timeout=TIMEOUT)
-    assert (summary.overall.successes, summary.overall.scored, summary.overall.invalid) == (3, 4, 1)
-    assert [site.site for site in summary.sites] == ["click-button", "use-slider"]
+    assert (summary.overall.successes, summary.overall.scored, summary.overall.invalid) == (3, 4, 2)
+    assert [(site.site, site.missing_tasks) for site in summary.sites] == [
+        ("click-button", 0),
+        ("use-slider", 0),
+        ("use-spinner", 1),
+    ]
+    assert (summary.complete, summary.missing_tasks) == (False, 1)
+    assert (summary.difference.better, summary.difference.worse) == (2, 0)
     assert (summary.difference.pairs, summary.difference.mean) == (3, pytest.approx(2 / 3))
     assert summary.pass_at_k == summary.mean_at_k == pytest.approx(3 / 4)
 

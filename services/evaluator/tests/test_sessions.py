@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from webagent_evaluator.judge import JudgeError
 from webagent_evaluator.sessions import Sessions
+from webagent_evaluator.verdicts import NoVerdictError
 from webagent_runtime.config import ClientConfig
 
 FIRST, SECOND = "127.0.0.1:1", "127.0.0.1:2"
@@ -31,7 +31,7 @@ async def test_a_new_environment_waits_for_an_idle_connection() -> None:
 async def test_waiting_for_a_connection_ends_with_the_caller_s_time() -> None:
     sessions = Sessions(ClientConfig(), limit=1)
     async with sessions.session(FIRST, "s", timeout=10):
-        with pytest.raises(JudgeError) as fault:
+        with pytest.raises(NoVerdictError) as fault:
             async with sessions.session(SECOND, "s", timeout=0.05):
                 pass
     assert fault.value.reason == "EVALUATOR_BUSY"

@@ -18,7 +18,7 @@ from webagent_evaluator.statistics import (
     paired_difference,
     pass_at_k,
     rate_of,
-    rates_by_site,
+    summarize,
     wilson,
 )
 
@@ -64,10 +64,30 @@ def test_nothing_scored_has_no_rate_and_no_interval() -> None:
 
 
 def test_sites_come_sorted_and_add_up_to_the_whole() -> None:
-    mixed = episodes([S, F], task_id="use-slider") + episodes([S, I], task_id="click-tab")
-    sites = rates_by_site(mixed)
-    assert list(sites) == ["click-tab", "use-slider"]
-    assert sum(rate.successes for rate in sites.values()) == rate_of(mixed).successes
+    summary = summarize(episodes([S, F], task_id="use-slider") + episodes([S, I], task_id="click-tab"), k=2)
+    assert [row.site for row in summary.sites] == ["click-tab", "use-slider"]
+    assert sum(row.rate.successes for row in summary.sites) == summary.overall.successes
+    assert [row.attempts.mean_at_k for row in summary.sites] == [1.0, 0.5]
+
+
+def lite(site: str, outcomes: list[Outcome]) -> list[Episode]:
+    return [Episode(Cell("webarena-lite", f"{site}-{n}", 0), 0, site, outcome) for n, outcome in enumerate(outcomes)]
+
+
+def test_the_paper_s_table_is_complete_once_every_one_of_its_tasks_is_scored() -> None:
+    counts = {"shopping": 45, "shopping_admin": 35, "gitlab": 30, "map": 26, "reddit": 19, "wikipedia,map": 10}
+    whole = [episode for site, count in counts.items() for episode in lite(site, [S] * count)]
+    summary = summarize(whole)
+    assert (summary.missing, summary.overall.scored) == (0, 165)
+    assert {row.site: row.tasks for row in summary.sites}["multi-site"] == 10
+    missing = {row.site: row.missing for row in summarize(lite("reddit", [S] * 18 + [I])).sites}
+    assert missing == {"shopping": 45, "shopping_admin": 35, "gitlab": 30, "map": 26, "reddit": 1, "multi-site": 10}
+
+
+def test_a_task_is_missing_until_an_attempt_at_it_is_scored() -> None:
+    assert summarize(episodes([I, I])).missing == 1
+    assert summarize(episodes([I, F])).missing == 0
+    assert summarize(episodes([S]), expected={"click-button": 3, "other": 2}).missing == 4
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=7), st.data())
@@ -99,6 +119,13 @@ def test_the_paired_difference_is_the_textbook_one() -> None:
     assert (difference.pairs, difference.mean) == (4, 0.5)
     # Standard deviation of (1, 1, 0, 0) is 0.57735; the half width 1.95996 * 0.57735 / 2.
     assert (difference.low, difference.high) == pytest.approx((-0.06579, 1.0), abs=1e-5)
+
+
+def test_the_exact_test_of_pairs_is_mcnemar_s() -> None:
+    difference = paired_difference(episodes([S] * 9 + [F, S]), episodes([F] * 9 + [S, S]))
+    assert (difference.better, difference.worse) == (9, 1)
+    assert difference.p_value == pytest.approx(2 * 11 / 1024)
+    assert paired_difference(episodes([S]), episodes([S])).p_value == 1.0
 
 
 def test_pairs_need_both_sides_scored() -> None:

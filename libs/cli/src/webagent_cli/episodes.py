@@ -66,6 +66,13 @@ class Player:
             spec.sampled.CopyFrom(trajectory_pb2.SampledPolicy(sampling=sampling, min_weights_version=self.min_version))
         return spec
 
+    def played(self, trajectory: Trajectory) -> bool:
+        """Whether an episode was played under these settings, screenshots apart."""
+        then, now = trajectory_pb2.AgentSettings(), agent_settings(self.config.agent, screenshots=False)
+        then.CopyFrom(trajectory.episode.agent)
+        then.screenshots = False
+        return then == now
+
 
 def agent_settings(agent: AgentConfig, *, screenshots: bool) -> trajectory_pb2.AgentSettings:
     """The agent block as the contract has it."""

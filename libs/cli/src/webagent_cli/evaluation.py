@@ -1,7 +1,7 @@
 """Evaluation and demonstrations: which episodes, and what came of them."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from webagent.env.v1 import env_pb2
@@ -24,14 +24,13 @@ async def play_phase(
 ) -> dict[tuple[str, int], Trajectory]:
     """Plays what the file does not hold yet; returns the outcome of each task and seed."""
     mend(path)
-    kept = final_outcomes(read_episodes(path))
-    before = {key: kept[key] for key in ((job.task, job.seed) for job in todo) if key in kept}
-    settled = {key for key, old in before.items() if old.status == trajectory_pb2.EPISODE_STATUS_SCORED}
+    before = _played(player, todo, path)
+    remaining = unsettled(player, todo, path)
     outcomes = list(before.values())
     keep = succeeded if only_successes else lambda _: True
     begun, played = time.monotonic(), 0
     name = player.phase if player.expert else f"eval_{player.phase}"
-    with display.phase(name, len(todo), done=len(settled)) as view:
+    with display.phase(name, len(todo), done=len(todo) - len(remaining)) as view:
 
         def report(trajectory: Trajectory) -> None:
             nonlocal played
@@ -42,9 +41,21 @@ async def play_phase(
             rate = f"{100 * successes / len(scored):.0f} %" if scored else "-"
             view.advance({"success": rate, "episodes/s": f"{played / (time.monotonic() - begun):.1f}"})
 
-        remaining = [job for job in todo if (job.task, job.seed) not in settled]
         await Attempts(clients.rollout, player, path=path, keep=keep).play(remaining, report)
     return final_outcomes(outcomes)
+
+
+def unsettled(player: Player, todo: list[Job], path: Path) -> list[Job]:
+    """What the file does not hold a SCORED episode of yet."""
+    before = _played(player, todo, path)
+    scored = trajectory_pb2.EPISODE_STATUS_SCORED
+    return [job for job in todo if (job.task, job.seed) not in before or before[job.task, job.seed].status != scored]
+
+
+def _played(player: Player, todo: list[Job], path: Path) -> dict[tuple[str, int], Trajectory]:
+    """What counts of a file's episodes: those of the jobs that were played under the player's settings."""
+    kept = final_outcomes(episode for episode in read_episodes(path) if player.played(episode))
+    return {key: kept[key] for key in ((job.task, job.seed) for job in todo) if key in kept}
 
 
 def evaluation_jobs(config: LoopConfig, phase: str) -> list[Job]:
@@ -82,12 +93,18 @@ async def demonstrate(clients: Clients, run: Run, config: LoopConfig, display: D
     return [outcome for outcome in outcomes.values() if succeeded(outcome)]
 
 
-def results(trajectories: Iterable[Trajectory]) -> list[evaluator_pb2.EpisodeResult]:
+def sites_of(trajectories: Iterable[Trajectory]) -> dict[str, str]:
+    """The site of each task, as far as verdicts tell it."""
+    return {one.episode.task.task_id: one.verdict.rule.site for one in trajectories if one.verdict.rule.site}
+
+
+def results(trajectories: Iterable[Trajectory], sites: Mapping[str, str]) -> list[evaluator_pb2.EpisodeResult]:
     """Judged episodes as the evaluator counts them."""
     return [
         evaluator_pb2.EpisodeResult(
             task=env_pb2.TaskRef(suite=one.episode.task.suite, task_id=one.episode.task.task_id),
             seed=one.episode.seed,
+            site=sites.get(one.episode.task.task_id, ""),
             outcome=one.verdict.outcome
             if one.status == trajectory_pb2.EPISODE_STATUS_SCORED
             else evaluator_pb2.OUTCOME_INVALID,
@@ -97,8 +114,13 @@ def results(trajectories: Iterable[Trajectory]) -> list[evaluator_pb2.EpisodeRes
 
 
 async def summarize(
-    clients: Clients, trajectories: Iterable[Trajectory], baseline: Iterable[Trajectory] = ()
+    clients: Clients,
+    trajectories: Sequence[Trajectory],
+    baseline: Sequence[Trajectory] = (),
+    *,
+    sites: Mapping[str, str] | None = None,
 ) -> evaluator_pb2.SummarizeResponse:
-    """Rates with intervals, and the paired difference to a baseline if one is given."""
-    request = evaluator_pb2.SummarizeRequest(results=results(trajectories), baseline=results(baseline))
+    """Rates with intervals, and the paired difference to a baseline if one is given; `sites`: those of the tasks."""
+    sites = sites_of([*trajectories, *baseline]) if sites is None else sites
+    request = evaluator_pb2.SummarizeRequest(results=results(trajectories, sites), baseline=results(baseline, sites))
     return await clients.evaluator.Summarize(request, timeout=CALL_SECONDS)

@@ -94,13 +94,48 @@ def evaluate(
     config: ConfigArgument = QUICK,
     run: Annotated[str | None, typer.Option(help="Evaluate this run's newest policy; else the base model.")] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="Temperature 0 instead of the configuration's.")] = False,
+    expert: Annotated[bool, typer.Option("--expert", help="Let the scripted experts play.")] = False,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the evaluation; one that exists goes on where it stopped.")
+    ] = None,
+    compare: Annotated[
+        list[str] | None, typer.Option(help="RUN or RUN:PHASE, set beside it and paired with it; may be repeated.")
+    ] = None,
+    published: Annotated[
+        bool, typer.Option("--published", help="Add the paper's published numbers, marked as such.")
+    ] = False,
     runs: RunsOption = RUNS,
     settings: SetOption = None,
 ) -> None:
-    """Plays the held-out seeds and prints success rates with intervals."""
-    from webagent_cli.standalone import evaluation as command  # noqa: PLC0415
+    """Plays the held-out seeds that are not SCORED yet; prints and writes success rates with intervals."""
 
-    _run(lambda: command(config, runs=runs, run=run, greedy=greedy, settings=settings or []))
+    def command() -> None:
+        from webagent_cli.standalone import Who, evaluation  # noqa: PLC0415
+
+        who = Who(run=run, expert=expert, greedy=greedy)
+        evaluation(
+            config, who, runs=runs, name=name, compare=compare or [], published=published, settings=settings or []
+        )
+
+    _run(command)
+
+
+@app.command()
+def rescore(
+    run: RunArgument = "latest",
+    dialect: Annotated[
+        str | None, typer.Option(help="Of WebArena's rules: webarena, vab_lite or verified; else each rule's own.")
+    ] = None,
+    strict: Annotated[
+        bool | None, typer.Option("--strict/--no-strict", help="Rightly, or as the published evaluators decide.")
+    ] = None,
+    phase: Annotated[str | None, typer.Option(help="Evaluation of the run; else all of them.")] = None,
+    runs: RunsOption = RUNS,
+) -> None:
+    """Judges a run's evaluations again from their evidence, with no browser, and says which verdicts change."""
+    from webagent_cli.rescoring import rescore as command  # noqa: PLC0415
+
+    _run(lambda: command(run, runs=runs, phase=phase, dialect=dialect, strict=strict))
 
 
 @app.command()

@@ -1,8 +1,8 @@
 """Run directories: where each thing of a run lies, and how a run is named and found.
 
 runs/<id>/  config.yaml  config/<service>.yaml  logs/<service>.log  ledger.sqlite  archive.trajectories
-            demos.trajectories  eval-<phase>.trajectories  checkpoints/  policies/<n>/  payloads/  nats/
-            phases.json  result.json  report.html
+            demos.trajectories  eval-<phase>.trajectories  eval-<phase>.md  checkpoints/  policies/<n>/
+            payloads/  nats/  phases.json  result.json  report.html
 """
 
 import datetime
@@ -17,6 +17,7 @@ from pathlib import Path
 from webagent_runtime.config import ConfigError
 
 LATEST = "latest"
+RESCORED = ".rescored"
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -57,6 +58,14 @@ class Run:
     def episodes(self, phase: str) -> Path:
         """The evaluation episodes of a phase, as delimited trajectories."""
         return self.path / f"eval-{phase}.trajectories"
+
+    def evaluations(self) -> dict[str, Path]:
+        """The evaluation phases that were played, or judged again, and their episodes."""
+        return {path.stem.removeprefix("eval-"): path for path in sorted(self.path.glob("eval-*.trajectories"))}
+
+    def table(self, phase: str) -> Path:
+        """The success rates of a phase, as Markdown."""
+        return self.path / f"eval-{phase}.md"
 
     @property
     def archive(self) -> Path:

@@ -2,52 +2,87 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
 
-from rich.table import Table
-from webagent.evaluator.v1 import evaluator_pb2
+from webagent_runtime.config import ConfigError
 
 from webagent_cli.clients import Clients
+from webagent_cli.comparison import compared, find_episodes
 from webagent_cli.config import LoopConfig, load_loop, parse_settings
 from webagent_cli.doctor import refuse_missing
-from webagent_cli.evaluation import demonstrate, evaluate, summarize
+from webagent_cli.episodes import Player
+from webagent_cli.evaluation import demonstrate, evaluation_jobs, play_phase, unsettled
 from webagent_cli.models import prepare_model
 from webagent_cli.offers import check_offers
 from webagent_cli.progress import Display
-from webagent_cli.result import rate_of
 from webagent_cli.runs import Run, find_run, new_run
 from webagent_cli.stack import Stack, free_ports
+from webagent_cli.tables import sheet_of
 from webagent_cli.versions import newest_version
 
 SERVICES = ("nats", "env", "inference", "evaluator", "rollout")
 
 
-def evaluation(path: Path, *, runs: Path, run: str | None, greedy: bool, settings: list[str]) -> None:
-    """Plays the held-out seeds with the base model, or with the newest policy of a run, and prints the rates."""
+@dataclass(frozen=True)
+class Who:
+    """Who plays: the base model, the newest policy of a run, or the scripted experts."""
+
+    run: str | None = None
+    expert: bool = False
+    greedy: bool = False
+
+
+def evaluation(
+    path: Path, who: Who, *, runs: Path, name: str | None, compare: list[str], published: bool, settings: list[str]
+) -> None:
+    """Plays the held-out seeds that have not been SCORED yet, and prints and writes the table."""
     display = Display()
-    trained = find_run(runs, run) if run else None
-    config = _prepared(trained.config if trained else path, settings, display)
-    here = trained or new_run(runs, None, label="eval")
-    if trained is None:
-        here.config.write_text(config.to_yaml())
-    version = newest_version(here) if trained else 0
-    temperature = 0.0 if greedy else config.eval.temperature
-    phase = f"v{version}_t{temperature:g}"
+    trained = find_run(runs, who.run) if who.run else None
+    config = load_loop(trained.config if trained else path, parse_settings(settings))
+    if published and config.tasks.suite == "miniwob":
+        raise ConfigError("--published is for tasks on the paper's sites, and MiniWoB's are on none")
+    others = [find_episodes(runs, other) for other in compare]
+    here = trained or _named(runs, name, config)
+    version = newest_version(trained) if trained else 0
+    temperature = 0.0 if who.greedy else config.eval.temperature
+    phase = "expert" if who.expert else f"v{version}_t{temperature:g}"
+    player = Player(here.id, phase, config, expert=who.expert, temperature=temperature, min_version=version)
+    todo = evaluation_jobs(config, phase)
 
     async def work(clients: Clients) -> None:
-        outcomes = await evaluate(clients, here, config, phase, display, temperature=temperature, version=version)
-        _print_rates(
-            await summarize(clients, outcomes), display, f"policy version {version}, temperature {temperature:g}"
-        )
-        display.say(f"episodes: {here.episodes(phase)}")
+        outcomes = await play_phase(clients, player, todo, here.episodes(phase), display)
+        mine = [outcomes[job.task, job.seed] for job in todo]
+        rows = await compared(clients, {f"{here.id} {phase}": mine, **dict(others)})
+        sheet = sheet_of(rows, published=published)
+        display.console.print(sheet.rich())
+        here.table(phase).write_text(sheet.markdown())
+        display.say(f"episodes: {here.episodes(phase)}\ntable: {here.table(phase)}")
 
-    _with_stack(here, config, display, work)
+    if unsettled(player, todo, here.episodes(phase)):
+        _prepare(config, display)
+        with_stack(here, config, display, work)
+    else:
+        with_stack(here, config, display, work, services=("evaluator",))
+
+
+def _named(runs: Path, name: str | None, config: LoopConfig) -> Run:
+    """A new evaluation, or one that goes on where it stopped."""
+    if name is None or not (runs / name).exists():
+        here = new_run(runs, name, label="eval")
+        here.config.write_text(config.to_yaml())
+        return here
+    here = find_run(runs, name)
+    if here.config.read_text() != config.to_yaml():
+        raise ConfigError(f"evaluation {name!r} was begun with another configuration: choose another --name")
+    return here
 
 
 def demonstrations(path: Path, *, runs: Path, run: str | None, settings: list[str]) -> None:
     """Has the scripted experts play; the successes are written as trajectories."""
     display = Display()
-    config = _prepared(path, settings, display)
+    config = load_loop(path, parse_settings(settings))
+    _prepare(config, display)
     here = new_run(runs, run, label="demos")
     here.config.write_text(config.to_yaml())
 
@@ -56,32 +91,29 @@ def demonstrations(path: Path, *, runs: Path, run: str | None, settings: list[st
         turns = sum(len(one.turns) for one in kept)
         display.say(f"{len(kept)} demonstrations, {turns} turns: {here.demos}")
 
-    _with_stack(here, config, display, work)
+    with_stack(here, config, display, work)
 
 
-def _prepared(path: Path, settings: list[str], display: Display) -> LoopConfig:
-    config = load_loop(path, parse_settings(settings))
+def _prepare(config: LoopConfig, display: Display) -> None:
     check_offers(config)
     prepare_model(config.model, display.say)
     refuse_missing(config)
-    return config
 
 
-def _with_stack(run: Run, config: LoopConfig, display: Display, work: Callable[[Clients], Awaitable[None]]) -> None:
+def with_stack(
+    run: Run,
+    config: LoopConfig,
+    display: Display,
+    work: Callable[[Clients], Awaitable[None]],
+    *,
+    services: tuple[str, ...] = SERVICES,
+) -> None:
+    """Does some work on a stack of the run's, of these services."""
+
     async def session(stack: Stack) -> None:
         async with Clients(stack.addresses) as clients:
             await work(clients)
 
-    with Stack(run, config, ports=free_ports(), services=SERVICES) as stack:
+    with Stack(run, config, ports=free_ports(), services=services) as stack:
         stack.start_all(lambda service, seconds: display.say(f"  {service:<10} ready after {seconds:.1f} s"))
         asyncio.run(stack.watched(session(stack)))
-
-
-def _print_rates(summary: evaluator_pb2.SummarizeResponse, display: Display, title: str) -> None:
-    table = Table("task", "success [95 %]", "n", "invalid", title=title, title_justify="left")
-    for site in summary.sites:
-        rate = rate_of(site.rate)
-        table.add_row(site.site, rate.text(), str(rate.n), str(rate.invalid))
-    rate = rate_of(summary.overall)
-    table.add_row("overall", rate.text(), str(rate.n), str(rate.invalid), style="bold")
-    display.console.print(table)

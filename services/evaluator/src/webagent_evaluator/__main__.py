@@ -7,6 +7,7 @@ from webagent_runtime.server import Server
 from webagent_runtime.service import run_service
 
 from webagent_evaluator.config import EvaluatorConfig
+from webagent_evaluator.judges import judge_of
 from webagent_evaluator.servicer import VERSION, EvaluatorServicer
 from webagent_evaluator.sessions import Sessions
 
@@ -17,7 +18,7 @@ async def serve(config: EvaluatorConfig) -> None:
     server = Server(config.server, name="evaluator", version=VERSION)
     server.add(
         evaluator_pb2_grpc.add_EvaluatorServiceServicer_to_server,
-        EvaluatorServicer(sessions, config.evaluate_timeout_seconds),
+        EvaluatorServicer(sessions, judge_of(config.judge), config.webarena, config.evaluate_timeout_seconds),
         service="webagent.evaluator.v1.EvaluatorService",
         scope="evaluator",
     )

@@ -10,8 +10,10 @@ from webagent.env.v1 import probe_pb2
 from webagent.evaluator.v1 import evaluator_pb2 as pb
 from webagent_runtime.errors import ServiceError
 
-from webagent_evaluator.judge import Check, JudgeError, NativeRule
-from webagent_evaluator.statistics import Cell, Difference, Episode, Outcome, Rate
+from webagent_evaluator.dialects import Dialect, Manner, WebArenaRule
+from webagent_evaluator.native import NativeRule
+from webagent_evaluator.statistics import Attempts, Cell, Difference, Episode, Outcome, Rate, Summary
+from webagent_evaluator.verdicts import Check, NoVerdictError
 
 MAX_ANSWER_BYTES = 65_536
 _ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}")
@@ -20,6 +22,11 @@ _OUTCOMES = {
     pb.OUTCOME_SUCCESS: Outcome.SUCCESS,
     pb.OUTCOME_FAILURE: Outcome.FAILURE,
     pb.OUTCOME_INVALID: Outcome.INVALID,
+}
+_DIALECTS = {
+    probe_pb2.WEB_ARENA_DIALECT_UPSTREAM: Dialect.UPSTREAM,
+    probe_pb2.WEB_ARENA_DIALECT_VAB_LITE: Dialect.VAB_LITE,
+    probe_pb2.WEB_ARENA_DIALECT_VERIFIED: Dialect.VERIFIED,
 }
 
 
@@ -38,26 +45,46 @@ def check_evaluate(request: pb.EvaluateRequest) -> None:
         raise invalid_request(f"answer is longer than {MAX_ANSWER_BYTES} bytes")
 
 
-def native_rule(rule: probe_pb2.TaskRule) -> NativeRule:
-    """The rule's dialect; one that this version does not know is a fault of the judge."""
-    if rule.WhichOneof("dialect") != "native":
-        raise JudgeError("RULE_UNSUPPORTED", "the task's rule is of a dialect that this evaluator does not know")
-    return NativeRule(rule.native.reward_javascript, rule.native.success_threshold)
+def rule_of(rule: probe_pb2.TaskRule) -> NativeRule | WebArenaRule:
+    """The rule; one of a dialect that this version does not know gives no verdict."""
+    match rule.WhichOneof("dialect"):
+        case "native":
+            return NativeRule(rule.native.reward_javascript, rule.native.success_threshold)
+        case "webarena" if rule.webarena.dialect in _DIALECTS:
+            given = rule.webarena
+            manner = Manner(_DIALECTS[given.dialect], given.strict)
+            return WebArenaRule(manner, given.eval_json, given.intent, dict(given.site_urls), given.unanswered_is_na)
+    raise NoVerdictError("RULE_UNSUPPORTED", "the task's rule is of a dialect that this evaluator does not know")
 
 
-def set_check(verdict: pb.Verdict, check: Check) -> None:
-    """Writes a decision into a verdict."""
-    verdict.checks.add(
-        kind=check.kind, passed=check.passed, evidence_json=check.evidence_json, explanation=check.explanation
-    )
+def rewrite(rule: probe_pb2.TaskRule, request: pb.RescoreRequest) -> None:
+    """Puts into a rule how the request wants it read."""
+    changes = [name for name in ("dialect", "strict", "unanswered_is_na") if request.HasField(name)]
+    if changes and rule.WhichOneof("dialect") != "webarena":
+        raise invalid_request(f"{changes[0]} is for WebArena's rules, and the verdict's is none")
+    if request.HasField("dialect"):
+        rule.webarena.dialect = request.dialect
+    if request.HasField("strict"):
+        rule.webarena.strict = request.strict
+    if request.HasField("unanswered_is_na"):
+        rule.webarena.unanswered_is_na = request.unanswered_is_na
+
+
+def set_checks(verdict: pb.Verdict, checks: Iterable[Check]) -> None:
+    """Writes decisions into a verdict."""
+    for check in checks:
+        verdict.checks.add(
+            kind=check.kind, passed=check.passed, evidence_json=check.evidence_json, explanation=check.explanation
+        )
     passed = all(one.passed for one in verdict.checks)
     verdict.outcome = pb.OUTCOME_SUCCESS if passed else pb.OUTCOME_FAILURE
 
 
-def set_fault(verdict: pb.Verdict, fault: JudgeError) -> None:
+def set_fault(verdict: pb.Verdict, fault: NoVerdictError) -> None:
     """Writes into a verdict why there is none."""
     verdict.outcome = pb.OUTCOME_INVALID
     verdict.reason = fault.reason
+    verdict.detail = str(fault)
 
 
 def episodes(results: Iterable[pb.EpisodeResult]) -> list[Episode]:
@@ -78,9 +105,37 @@ def rate(value: Rate) -> pb.Rate:
     )
 
 
-def difference(value: Difference) -> pb.PairedDifference:
-    """A paired difference as a message."""
-    return pb.PairedDifference(pairs=value.pairs, mean=value.mean, low=value.low, high=value.high)
+def summary(value: Summary) -> pb.SummarizeResponse:
+    """A summary as a message."""
+    response = pb.SummarizeResponse(
+        overall=rate(value.overall), complete=not value.missing, missing_tasks=value.missing
+    )
+    for row in value.sites:
+        site = response.sites.add(site=row.site, rate=rate(row.rate), tasks=row.tasks, missing_tasks=row.missing)
+        _set_attempts(site, row.attempts)
+    _set_attempts(response, value.attempts)
+    if value.difference is not None:
+        response.difference.CopyFrom(_difference(value.difference))
+    return response
+
+
+def _set_attempts(message: pb.SummarizeResponse | pb.SiteRate, attempts: Attempts) -> None:
+    if attempts.pass_at_k is not None:
+        message.pass_at_k = attempts.pass_at_k
+    if attempts.mean_at_k is not None:
+        message.mean_at_k = attempts.mean_at_k
+
+
+def _difference(value: Difference) -> pb.PairedDifference:
+    return pb.PairedDifference(
+        pairs=value.pairs,
+        mean=value.mean,
+        low=value.low,
+        high=value.high,
+        better=value.better,
+        worse=value.worse,
+        p_value=value.p_value,
+    )
 
 
 def _episode(result: pb.EpisodeResult) -> Episode:

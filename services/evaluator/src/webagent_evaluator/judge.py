@@ -1,92 +1,88 @@
-"""Judges evidence by a task's rule.
+"""Questions that only a judge can answer, and what its replies mean.
 
-A dialect of rules has two halves: `collect` reads what the rule needs from the session, and `check` decides on it.
-Deciding never touches a browser, so a stored verdict can be judged again from its evidence alone. Whatever keeps a
-judge from deciding is a JudgeError with a stable reason, and makes the verdict INVALID; it is never a failure.
+A judge is a language model. Its reply must hold one of the words that it was asked for; any other reply is no verdict.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from math import isfinite
-from typing import Final
+from enum import Enum
+from typing import Protocol
 
-MAX_EVIDENCE_BYTES: Final = 64 * 1024
-
-
-@dataclass(frozen=True)
-class Reading:
-    """A value read from a page, as JSON, and the page's address."""
-
-    value_json: str
-    url: str
+from webagent_evaluator.verdicts import NoVerdictError
 
 
-ReadJavascript = Callable[[str], Awaitable[Reading]]
+class Kind(Enum):
+    """What is asked."""
+
+    FUZZY = "fuzzy"
+    UNACHIEVABLE = "unachievable"
 
 
 @dataclass(frozen=True)
-class NativeRule:
-    """The page computes a reward of its own; success is being done with at least the threshold."""
+class Question:
+    """Whether an answer means what the reference means."""
 
-    reward_javascript: str
-    success_threshold: float
+    kind: Kind
+    reference: str
+    answer: str
 
 
 @dataclass(frozen=True)
-class Check:
-    """One decision with the evidence it was made on."""
+class Exchange:
+    """A question as it was put, and the reply to it."""
 
-    kind: str
-    passed: bool
-    evidence_json: str
-    explanation: str
-
-
-class JudgeError(Exception):
-    """No verdict can be reached; `reason` is stable."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
+    prompt: str
+    reply: str
+    model: str
 
 
-async def collect_native(rule: NativeRule, read: ReadJavascript) -> str:
-    """Reads the page's own reward as evidence."""
-    reading = await read(rule.reward_javascript)
-    if len(reading.value_json.encode()) > MAX_EVIDENCE_BYTES:
-        raise JudgeError("EVIDENCE_MALFORMED", f"the page's reward is longer than {MAX_EVIDENCE_BYTES} bytes")
-    return json.dumps({"value": _parse(reading.value_json), "url": reading.url}, sort_keys=True)
+class Judge(Protocol):
+    """Whoever answers questions."""
+
+    async def ask(self, question: Question, intent: str) -> Exchange:
+        """Puts the question about a task's intent; NoVerdictError if no reply can be had."""
 
 
-def check_native(rule: NativeRule, evidence_json: str) -> Check:
-    """Decides on the page's own reward."""
-    done, reward = _done_and_reward(evidence_json)
-    passed = done and reward >= rule.success_threshold
-    if not done:
-        explanation = "The page says that the task is not done."
-    else:
-        relation = "at least" if passed else "below"
-        explanation = f"The page's reward {reward:g} is {relation} the threshold {rule.success_threshold:g}."
-    return Check("native", passed, evidence_json, explanation)
+class NoJudge:
+    """Nobody to ask."""
+
+    async def ask(self, question: Question, intent: str) -> Exchange:
+        """Says so."""
+        raise NoVerdictError("JUDGE_NOT_CONFIGURED", "the rule needs a judge, and none is configured")
 
 
-def _done_and_reward(evidence_json: str) -> tuple[bool, float]:
-    match _parse(evidence_json):
-        case {"value": {"done": bool(done), "reward": float(reward)}} if isfinite(reward):
-            return done, reward
-    raise JudgeError("EVIDENCE_MALFORMED", 'the page\'s reward is not {"done": boolean, "reward": finite number}')
+_FUZZY = """\
+You are grading homework. Decide whether the student's answer to the question means the same as the reference answer; \
+the wording may differ.
+Question: {intent}
+Reference answer: {reference}
+Student's answer: {answer}
+"N/A", wherever it stands, means that the task cannot be done.
+Reply with exactly one of: correct, incorrect, partially correct."""
+_UNACHIEVABLE = """\
+A task cannot be done. Somebody tried it, gave up and reported why. Decide whether the reported reason is, at least by \
+implication, the actual one.
+Task: {intent}
+Actual reason: {reference}
+Reported reason: {answer}
+Reply with exactly one of: same, different."""
 
 
-def _parse(text: str) -> object:
-    """Strict JSON with every number as a float: pages are hostile, and a Python integer has no largest value."""
-    try:
-        return json.loads(text, parse_int=float, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise JudgeError("EVIDENCE_MALFORMED", f"what the page gave as its reward is not JSON: {error}") from error
+def prompt_of(question: Question, intent: str) -> str:
+    """The question in words."""
+    template = _FUZZY if question.kind is Kind.FUZZY else _UNACHIEVABLE
+    return template.format(intent=intent, reference=question.reference, answer=question.answer)
 
 
-def _refuse_constant(name: str) -> float:
-    raise ValueError(f"{name} is no number of JSON")
+def agrees(question: Question, reply: str) -> bool:
+    """What a reply says."""
+    reply = reply.lower()
+    no, yes = (
+        (("partially correct", "incorrect"), "correct") if question.kind is Kind.FUZZY else (("different",), "same")
+    )
+    if any(word in reply for word in no):
+        return False
+    if yes in reply:
+        return True
+    raise NoVerdictError("JUDGE_REPLY_MALFORMED", f"the judge replied {reply[:80]!r}")

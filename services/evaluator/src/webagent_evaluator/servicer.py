@@ -1,31 +1,35 @@
-"""The evaluator's RPCs: messages in, the judge and the statistics, messages out."""
+"""The evaluator's RPCs: messages in, the dialects and the statistics, messages out."""
 
 from __future__ import annotations
 
+import asyncio
 from importlib.metadata import version
 
 import grpc
 import structlog
+from webagent.env.v1 import probe_pb2
 from webagent.evaluator.v1 import evaluator_pb2 as pb
 from webagent.evaluator.v1 import evaluator_pb2_grpc
 from webagent_runtime.errors import ServiceError
 from webagent_runtime.server import time_left
 
 from webagent_evaluator import convert
-from webagent_evaluator.judge import JudgeError, check_native, collect_native
-from webagent_evaluator.sessions import Sessions
-from webagent_evaluator.statistics import (
-    ResultsError,
-    check_distinct,
-    over_attempts,
-    paired_difference,
-    rate_of,
-    rates_by_site,
-)
+from webagent_evaluator.config import WebArenaConfig
+from webagent_evaluator.dialects import WebArenaRule
+from webagent_evaluator.evidence import Evidence, RecordedJudge, StoredPages
+from webagent_evaluator.judge import Judge
+from webagent_evaluator.live import LivePages
+from webagent_evaluator.locators import Account
+from webagent_evaluator.native import NativeRule, check_native, collect_native
+from webagent_evaluator.sessions import Session, Sessions
+from webagent_evaluator.statistics import ResultsError, summarize
+from webagent_evaluator.storage import restore, store
+from webagent_evaluator.verdicts import Check, NoVerdictError
+from webagent_evaluator.webarena import judge_webarena
 
 VERSION = version("webagent-evaluator")
-SHARE_FOR_READING = 0.9
-"""Of the caller's time: the rest is for telling it that the session could not be read within it."""
+SHARE_FOR_READING, SHARE_FOR_JUDGING = 0.9, 0.95
+"""Of the caller's time: the rest is for telling it that the verdict could not be reached within it."""
 
 log = structlog.get_logger()
 
@@ -33,8 +37,11 @@ log = structlog.get_logger()
 class EvaluatorServicer(evaluator_pb2_grpc.EvaluatorServiceServicer):
     """Judges episodes and summarizes verdicts."""
 
-    def __init__(self, sessions: Sessions, timeout: float) -> None:
+    def __init__(self, sessions: Sessions, judge: Judge, config: WebArenaConfig, timeout: float) -> None:
         self._sessions = sessions
+        self._judge = judge
+        self._config = config
+        self._account = Account(config.shop_username, config.shop_password)
         self._timeout = timeout
 
     async def Evaluate(
@@ -43,16 +50,23 @@ class EvaluatorServicer(evaluator_pb2_grpc.EvaluatorServiceServicer):
         """Judges an ended episode by its task's rule."""
         convert.check_evaluate(request)
         verdict = _new_verdict(request.answer if request.HasField("answer") else None)
-        timeout = time_left(context, self._timeout) * SHARE_FOR_READING
+        timeout = time_left(context, self._timeout)
+        reading = timeout * SHARE_FOR_READING
+        evidence = Evidence()
         try:
-            async with self._sessions.session(request.session_address, request.session_id, timeout) as session:
-                verdict.rule.CopyFrom(await session.rule())
-                rule = convert.native_rule(verdict.rule)
-                evidence = await collect_native(rule, session.read_javascript)
-            convert.set_check(verdict, check_native(rule, evidence))
-        except JudgeError as fault:
+            async with (
+                asyncio.timeout(timeout * SHARE_FOR_JUDGING),
+                self._sessions.session(request.session_address, request.session_id, reading) as session,
+            ):
+                verdict.rule.CopyFrom(self._configured(await session.rule()))
+                convert.set_checks(verdict, await self._check(verdict, session, evidence))
+        except TimeoutError:
+            convert.set_fault(verdict, NoVerdictError("EVALUATION_TIMEOUT", "the caller's time was up"))
+        except NoVerdictError as fault:
             convert.set_fault(verdict, fault)
             log.warning("no verdict", session=request.session_id, reason=fault.reason, message=str(fault))
+        if verdict.rule.HasField("webarena"):
+            verdict.evidence.CopyFrom(store(evidence))
         return pb.EvaluateResponse(verdict=verdict)
 
     async def Rescore(
@@ -60,17 +74,18 @@ class EvaluatorServicer(evaluator_pb2_grpc.EvaluatorServiceServicer):
     ) -> pb.RescoreResponse:
         """Judges again from a verdict's own evidence."""
         given = request.verdict
-        if not given.HasField("rule") or not given.checks:
-            raise ServiceError(
-                grpc.StatusCode.FAILED_PRECONDITION, "NO_EVIDENCE", "the verdict holds no rule or no evidence"
-            )
+        if not given.HasField("rule"):
+            raise _no_evidence("the verdict holds no rule")
         verdict = _new_verdict(given.answer if given.HasField("answer") else None)
         verdict.rule.CopyFrom(given.rule)
+        convert.rewrite(verdict.rule, request)
         try:
-            rule = convert.native_rule(given.rule)
-            for check in given.checks:
-                convert.set_check(verdict, check_native(rule, check.evidence_json))
-        except JudgeError as fault:
+            rule = convert.rule_of(verdict.rule)
+            if isinstance(rule, WebArenaRule):
+                await self._rescore_webarena(verdict, rule, restore(given.evidence), time_left(context, self._timeout))
+            else:
+                _rescore_native(verdict, rule, given)
+        except NoVerdictError as fault:
             raise convert.invalid_request(str(fault)) from fault
         return pb.RescoreResponse(verdict=verdict, changed=verdict.outcome != given.outcome)
 
@@ -81,23 +96,52 @@ class EvaluatorServicer(evaluator_pb2_grpc.EvaluatorServiceServicer):
     ) -> pb.SummarizeResponse:
         """Success rates, repeated attempts and the difference to another run."""
         results, baseline = convert.episodes(request.results), convert.episodes(request.baseline)
-        response = pb.SummarizeResponse(overall=convert.rate(rate_of(results)))
-        for site, rate in rates_by_site(results).items():
-            response.sites.add(site=site, rate=convert.rate(rate))
         try:
-            check_distinct(results)
-            check_distinct(baseline)
-            if request.k:
-                attempts = over_attempts(results, request.k)
-                if attempts.pass_at_k is not None:
-                    response.pass_at_k = attempts.pass_at_k
-                if attempts.mean_at_k is not None:
-                    response.mean_at_k = attempts.mean_at_k
+            return convert.summary(summarize(results, baseline, k=request.k, expected=dict(request.expected_tasks)))
         except ResultsError as error:
             raise convert.invalid_request(str(error)) from error
-        if baseline:
-            response.difference.CopyFrom(convert.difference(paired_difference(results, baseline)))
-        return response
+
+    def _configured(self, rule: probe_pb2.TaskRule) -> probe_pb2.TaskRule:
+        """The rule as it is applied here: the config may be stricter, or more lenient, than the suite."""
+        if rule.HasField("webarena"):
+            rule.webarena.strict |= self._config.strict
+            rule.webarena.unanswered_is_na |= self._config.unanswered_is_na
+        return rule
+
+    async def _check(self, verdict: pb.Verdict, session: Session, evidence: Evidence) -> list[Check]:
+        rule = convert.rule_of(verdict.rule)
+        if isinstance(rule, NativeRule):
+            return [check_native(rule, await collect_native(rule, session.read_in_place))]
+        pages = LivePages(session, rule.site_urls, self._account, evidence)
+        await pages.final_url()
+        answer = verdict.answer if verdict.HasField("answer") else None
+        return await judge_webarena(rule, answer, pages, RecordedJudge(evidence, self._judge))
+
+    async def _rescore_webarena(
+        self, verdict: pb.Verdict, rule: WebArenaRule, evidence: Evidence, timeout: float
+    ) -> None:
+        answer = verdict.answer if verdict.HasField("answer") else None
+        judge = RecordedJudge(evidence, self._judge)
+        try:
+            async with asyncio.timeout(timeout * SHARE_FOR_JUDGING):
+                convert.set_checks(verdict, await judge_webarena(rule, answer, StoredPages(evidence), judge))
+        except TimeoutError:
+            convert.set_fault(verdict, NoVerdictError("EVALUATION_TIMEOUT", "the caller's time was up"))
+        except NoVerdictError as fault:
+            if fault.reason == "NO_EVIDENCE":
+                raise _no_evidence(str(fault)) from fault
+            convert.set_fault(verdict, fault)
+        verdict.evidence.CopyFrom(store(evidence))
+
+
+def _rescore_native(verdict: pb.Verdict, rule: NativeRule, given: pb.Verdict) -> None:
+    if not given.checks:
+        raise _no_evidence("the verdict holds no evidence")
+    convert.set_checks(verdict, [check_native(rule, check.evidence_json) for check in given.checks])
+
+
+def _no_evidence(message: str) -> ServiceError:
+    return ServiceError(grpc.StatusCode.FAILED_PRECONDITION, "NO_EVIDENCE", message)
 
 
 def _new_verdict(answer: str | None) -> pb.Verdict:

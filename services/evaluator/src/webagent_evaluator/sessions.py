@@ -2,7 +2,7 @@
 
 One channel is open per env address, at most `limit` in all: the one idle for longest is closed for a new address, and
 where none is idle the caller waits, bounded by its own timeout. A channel is never closed under a caller.
-Every fault comes out as a JudgeError that carries env's reason, or one of ours where env was not reached.
+Every fault comes out as a NoVerdictError that carries env's reason, or one of ours where env was not reached.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from webagent_runtime.client import open_channel
 from webagent_runtime.config import ClientConfig
 from webagent_runtime.errors import from_rpc
 
-from webagent_evaluator.judge import JudgeError, Reading
+from webagent_evaluator.locators import Script
+from webagent_evaluator.verdicts import NoVerdictError
 
 
 @dataclass
@@ -44,14 +45,26 @@ class Session:
             raise _fault(error) from error
         return response.rule
 
-    async def read_javascript(self, javascript: str) -> Reading:
-        """The value of JavaScript in the agent's current page."""
-        request = probe_pb2.ProbeRequest(session_id=self._id, javascript=javascript)
+    async def read(self, script: Script) -> tuple[str, str]:
+        """What a script, or none, reads of a page, as JSON; and that page's address."""
+        request = probe_pb2.ProbeRequest(session_id=self._id, url=script.url)
+        if script.javascript is None:
+            request.html.SetInParent()
+        else:
+            request.javascript = script.javascript
         try:
             response = await self._stub.Probe(request, timeout=self._left())
         except grpc.aio.AioRpcError as error:
             raise _fault(error) from error
-        return Reading(response.value_json, response.url)
+        return response.value_json, response.url
+
+    async def read_in_place(self, javascript: str) -> tuple[str, str]:
+        """The value of JavaScript in the agent's current page, as JSON; and the page's address."""
+        return await self.read(Script("", javascript))
+
+    async def url(self) -> str:
+        """Address of the agent's current page."""
+        return (await self.read_in_place("null"))[1]
 
     def _left(self) -> float:
         return max(0.001, self._deadline - asyncio.get_running_loop().time())
@@ -74,7 +87,7 @@ class Sessions:
             async with asyncio.timeout_at(deadline):
                 entry = await self._take(address)
         except TimeoutError as error:
-            raise JudgeError("EVALUATOR_BUSY", f"{self._limit} environments are being read already") from error
+            raise NoVerdictError("EVALUATOR_BUSY", f"{self._limit} environments are being read already") from error
         try:
             yield Session(entry.channel, session_id, deadline)
         finally:
@@ -107,10 +120,10 @@ class Sessions:
             return entry
 
 
-def _fault(error: grpc.aio.AioRpcError) -> JudgeError:
+def _fault(error: grpc.aio.AioRpcError) -> NoVerdictError:
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return JudgeError("PROBE_TIMEOUT", "the session was not read in time")
+        return NoVerdictError("PROBE_TIMEOUT", "the session was not read in time")
     cause = from_rpc(error)
     # The code's own name means that no server gave a reason: none was reached.
     reason = "ENV_UNREACHABLE" if cause.reason == "UNAVAILABLE" else cause.reason
-    return JudgeError(reason, cause.message)
+    return NoVerdictError(reason, cause.message)

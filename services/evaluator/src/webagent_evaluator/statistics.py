@@ -1,6 +1,7 @@
 """Benchmark statistics: success rates, their intervals, repeated attempts, paired differences.
 
-Pure functions of judged episodes. INVALID episodes are counted but enter no rate, no estimate and no pair.
+Pure functions of judged episodes. INVALID episodes are counted but enter no rate, no estimate and no pair. A task that
+has no SCORED episode is missing, and a summary with missing tasks is not complete.
 """
 
 from __future__ import annotations
@@ -14,6 +15,17 @@ from statistics import fmean, stdev
 
 Z95 = 1.959963984540054
 """The normal distribution's quantile at 0.975."""
+MULTI_SITE = "multi-site"
+PAPER_SUITE = "webarena-lite"
+PAPER_TASKS: Mapping[str, int] = {
+    "gitlab": 30,
+    "map": 26,
+    MULTI_SITE: 10,
+    "reddit": 19,
+    "shopping": 45,
+    "shopping_admin": 35,
+}
+"""How many of the paper's 165 tasks each site has; those that span sites count in the average alone."""
 
 
 class Outcome(Enum):
@@ -64,12 +76,22 @@ class Rate:
 
 @dataclass(frozen=True)
 class Difference:
-    """Mean of run minus baseline over pairs, with its 95 % interval."""
+    """Mean of run minus baseline over pairs, with its 95 % interval; `better` pairs only the run solved."""
 
     pairs: int
     mean: float
     low: float
     high: float
+    better: int = 0
+    worse: int = 0
+
+    @property
+    def p_value(self) -> float:
+        """The two-sided exact McNemar test."""
+        decided = self.better + self.worse
+        splits: int = 2**decided
+        uneven = sum(comb(decided, count) for count in range(min(self.better, self.worse) + 1))
+        return min(1.0, 2 * uneven / splits)
 
 
 @dataclass(frozen=True)
@@ -78,6 +100,32 @@ class Attempts:
 
     pass_at_k: float | None
     mean_at_k: float | None
+
+
+@dataclass(frozen=True)
+class SiteSummary:
+    """One row of the table."""
+
+    site: str
+    rate: Rate
+    tasks: int
+    missing: int
+    attempts: Attempts
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The whole table."""
+
+    overall: Rate
+    sites: tuple[SiteSummary, ...]
+    attempts: Attempts
+    difference: Difference | None
+
+    @property
+    def missing(self) -> int:
+        """Tasks that have not been scored."""
+        return sum(site.missing for site in self.sites)
 
 
 class ResultsError(ValueError):
@@ -102,12 +150,44 @@ def rate_of(episodes: Iterable[Episode]) -> Rate:
     return Rate(successes, successes + outcomes.count(Outcome.FAILURE), outcomes.count(Outcome.INVALID))
 
 
-def rates_by_site(episodes: Iterable[Episode]) -> dict[str, Rate]:
-    """The success rate of each site, sorted by name."""
-    sites: defaultdict[str, list[Episode]] = defaultdict(list)
-    for episode in episodes:
-        sites[episode.site].append(episode)
-    return {site: rate_of(sites[site]) for site in sorted(sites)}
+def summarize(
+    results: Sequence[Episode],
+    baseline: Sequence[Episode] = (),
+    *,
+    k: int = 0,
+    expected: Mapping[str, int] | None = None,
+) -> Summary:
+    """The table of some results; without expected tasks, the paper's are expected of the paper's suite."""
+    check_distinct(results)
+    check_distinct(baseline)
+    if not expected and results and all(episode.cell.suite == PAPER_SUITE for episode in results):
+        expected = PAPER_TASKS
+    rows = _by_site(results, expected or {})
+    return Summary(
+        overall=rate_of(results),
+        sites=tuple(_row(site, rows[site], (expected or {}).get(site), k) for site in sorted(rows)),
+        attempts=over_attempts(results, k) if k else Attempts(None, None),
+        difference=paired_difference(results, baseline) if baseline else None,
+    )
+
+
+def _by_site(results: Iterable[Episode], expected: Mapping[str, int]) -> dict[str, list[Episode]]:
+    """Results by their row: what belongs to none of the expected sites spans several, where such tasks are expected."""
+    rows: defaultdict[str, list[Episode]] = defaultdict(list, {site: [] for site in expected})
+    for episode in results:
+        elsewhere = MULTI_SITE in expected and episode.site not in expected
+        rows[MULTI_SITE if elsewhere else episode.site].append(episode)
+    return rows
+
+
+def _row(site: str, episodes: list[Episode], expected: int | None, k: int) -> SiteSummary:
+    played = {(episode.cell.suite, episode.cell.task_id) for episode in episodes}
+    scored = {
+        (episode.cell.suite, episode.cell.task_id) for episode in episodes if episode.outcome is not Outcome.INVALID
+    }
+    tasks = len(played) if expected is None else expected
+    attempts = over_attempts(episodes, k) if k and episodes else Attempts(None, None)
+    return SiteSummary(site, rate_of(episodes), tasks, max(0, tasks - len(scored)), attempts)
 
 
 def pass_at_k(successes: int, scored: int, k: int) -> float:
@@ -133,11 +213,11 @@ def paired_difference(run: Iterable[Episode], baseline: Iterable[Episode]) -> Di
     """Compares two runs on what both have scored; with fewer than two pairs the interval says nothing: [-1, 1]."""
     ours, theirs = _scores(run), _scores(baseline)
     differences = [ours[key] - theirs[key] for key in ours.keys() & theirs.keys()]
-    pairs = len(differences)
+    pairs, better, worse = len(differences), differences.count(1), differences.count(-1)
     if pairs < 2:
-        return Difference(pairs, float(sum(differences)), -1.0, 1.0)
+        return Difference(pairs, float(sum(differences)), -1.0, 1.0, better, worse)
     mean, half = fmean(differences), Z95 * stdev(differences) / sqrt(pairs)
-    return Difference(pairs, mean, max(-1.0, mean - half), min(1.0, mean + half))
+    return Difference(pairs, mean, max(-1.0, mean - half), min(1.0, mean + half), better, worse)
 
 
 def check_distinct(episodes: Iterable[Episode]) -> None:

@@ -4,7 +4,10 @@ isort:skip_file
 """
 
 import builtins
+import collections.abc
 import google.protobuf.descriptor
+import google.protobuf.internal.containers
+import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import sys
 import typing
@@ -16,6 +19,31 @@ else:
     import typing_extensions
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
+
+class _WebArenaDialect:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _WebArenaDialectEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_WebArenaDialect.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    WEB_ARENA_DIALECT_UNSPECIFIED: _WebArenaDialect.ValueType  # 0
+    WEB_ARENA_DIALECT_UPSTREAM: _WebArenaDialect.ValueType  # 1
+    """The original WebArena evaluators."""
+    WEB_ARENA_DIALECT_VAB_LITE: _WebArenaDialect.ValueType  # 2
+    """VisualAgentBench's WebArena-Lite."""
+    WEB_ARENA_DIALECT_VERIFIED: _WebArenaDialect.ValueType  # 3
+    """WebArena-Verified's typed comparison of the agent's response."""
+
+class WebArenaDialect(_WebArenaDialect, metaclass=_WebArenaDialectEnumTypeWrapper): ...
+
+WEB_ARENA_DIALECT_UNSPECIFIED: WebArenaDialect.ValueType  # 0
+WEB_ARENA_DIALECT_UPSTREAM: WebArenaDialect.ValueType  # 1
+"""The original WebArena evaluators."""
+WEB_ARENA_DIALECT_VAB_LITE: WebArenaDialect.ValueType  # 2
+"""VisualAgentBench's WebArena-Lite."""
+WEB_ARENA_DIALECT_VERIFIED: WebArenaDialect.ValueType  # 3
+"""WebArena-Verified's typed comparison of the agent's response."""
+Global___WebArenaDialect: typing_extensions.TypeAlias = WebArenaDialect
 
 @typing.final
 class ProbeRequest(google.protobuf.message.Message):
@@ -126,6 +154,7 @@ class TaskRule(google.protobuf.message.Message):
     SITE_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
     NATIVE_FIELD_NUMBER: builtins.int
+    WEBARENA_FIELD_NUMBER: builtins.int
     site: builtins.str
     """The site the task plays on. Empty: the suite has no sites."""
     seed: builtins.int
@@ -135,6 +164,10 @@ class TaskRule(google.protobuf.message.Message):
     def native(self) -> Global___NativeRule:
         """The page itself computes a reward."""
 
+    @property
+    def webarena(self) -> Global___WebArenaRule:
+        """A rule in the JSON of WebArena's task files."""
+
     def __init__(
         self,
         *,
@@ -142,10 +175,11 @@ class TaskRule(google.protobuf.message.Message):
         site: builtins.str = ...,
         seed: builtins.int = ...,
         native: Global___NativeRule | None = ...,
+        webarena: Global___WebArenaRule | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["dialect", b"dialect", "native", b"native", "task", b"task"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["dialect", b"dialect", "native", b"native", "seed", b"seed", "site", b"site", "task", b"task"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["dialect", b"dialect"]) -> typing.Literal["native"] | None: ...
+    def HasField(self, field_name: typing.Literal["dialect", b"dialect", "native", b"native", "task", b"task", "webarena", b"webarena"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["dialect", b"dialect", "native", b"native", "seed", b"seed", "site", b"site", "task", b"task", "webarena", b"webarena"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["dialect", b"dialect"]) -> typing.Literal["native", "webarena"] | None: ...
 
 Global___TaskRule: typing_extensions.TypeAlias = TaskRule
 
@@ -170,3 +204,61 @@ class NativeRule(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["reward_javascript", b"reward_javascript", "success_threshold", b"success_threshold"]) -> None: ...
 
 Global___NativeRule: typing_extensions.TypeAlias = NativeRule
+
+@typing.final
+class WebArenaRule(google.protobuf.message.Message):
+    """A rule as WebArena and its descendants publish it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class SiteUrlsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    DIALECT_FIELD_NUMBER: builtins.int
+    EVAL_JSON_FIELD_NUMBER: builtins.int
+    INTENT_FIELD_NUMBER: builtins.int
+    SITE_URLS_FIELD_NUMBER: builtins.int
+    STRICT_FIELD_NUMBER: builtins.int
+    UNANSWERED_IS_NA_FIELD_NUMBER: builtins.int
+    dialect: Global___WebArenaDialect.ValueType
+    """How the rule is read."""
+    eval_json: builtins.str
+    """The task's "eval" member as published; placeholders such as __SHOPPING__ may stand in its strings."""
+    intent: builtins.str
+    """The task's "intent", for rules that a judge decides."""
+    strict: builtins.bool
+    """True: where the published evaluators are known to be wrong, the right verdict. False: theirs."""
+    unanswered_is_na: builtins.bool
+    """True: an episode that gave no answer is judged as if it had answered "N/A", as some published results were.
+    False: it fails every check of its answer.
+    """
+    @property
+    def site_urls(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """The address of each placeholder's site, as "__SHOPPING__" -> "http://host:7770"; put in as it is."""
+
+    def __init__(
+        self,
+        *,
+        dialect: Global___WebArenaDialect.ValueType = ...,
+        eval_json: builtins.str = ...,
+        intent: builtins.str = ...,
+        site_urls: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        strict: builtins.bool = ...,
+        unanswered_is_na: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["dialect", b"dialect", "eval_json", b"eval_json", "intent", b"intent", "site_urls", b"site_urls", "strict", b"strict", "unanswered_is_na", b"unanswered_is_na"]) -> None: ...
+
+Global___WebArenaRule: typing_extensions.TypeAlias = WebArenaRule

@@ -27,39 +27,49 @@ from webagent.env.v1 import env_pb2 as webagent_dot_env_dot_v1_dot_env__pb2
 from webagent.env.v1 import probe_pb2 as webagent_dot_env_dot_v1_dot_probe__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%webagent/evaluator/v1/evaluator.proto\x12\x15webagent.evaluator.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19webagent/env/v1/env.proto\x1a\x1bwebagent/env/v1/probe.proto\"^\n\x0f\x45valuateRequest\x12\x17\n\x0fsession_address\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x13\n\x06\x61nswer\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_answer\"C\n\x10\x45valuateResponse\x12/\n\x07verdict\x18\x01 \x01(\x0b\x32\x1e.webagent.evaluator.v1.Verdict\"\x8b\x02\n\x07Verdict\x12/\n\x07outcome\x18\x01 \x01(\x0e\x32\x1e.webagent.evaluator.v1.Outcome\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12,\n\x06\x63hecks\x18\x03 \x03(\x0b\x32\x1c.webagent.evaluator.v1.Check\x12\'\n\x04rule\x18\x04 \x01(\x0b\x32\x19.webagent.env.v1.TaskRule\x12\x19\n\x11\x65valuator_version\x18\x05 \x01(\t\x12-\n\tjudged_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x06\x61nswer\x18\x07 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_answer\"Q\n\x05\x43heck\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12\x15\n\revidence_json\x18\x03 \x01(\t\x12\x13\n\x0b\x65xplanation\x18\x04 \x01(\t\"A\n\x0eRescoreRequest\x12/\n\x07verdict\x18\x01 \x01(\x0b\x32\x1e.webagent.evaluator.v1.Verdict\"S\n\x0fRescoreResponse\x12/\n\x07verdict\x18\x01 \x01(\x0b\x32\x1e.webagent.evaluator.v1.Verdict\x12\x0f\n\x07\x63hanged\x18\x02 \x01(\x08\"\x95\x01\n\rEpisodeResult\x12&\n\x04task\x18\x01 \x01(\x0b\x32\x18.webagent.env.v1.TaskRef\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12/\n\x07outcome\x18\x03 \x01(\x0e\x32\x1e.webagent.evaluator.v1.Outcome\x12\x0c\n\x04site\x18\x04 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\r\"\x8c\x01\n\x10SummarizeRequest\x12\x35\n\x07results\x18\x01 \x03(\x0b\x32$.webagent.evaluator.v1.EpisodeResult\x12\x36\n\x08\x62\x61seline\x18\x02 \x03(\x0b\x32$.webagent.evaluator.v1.EpisodeResult\x12\t\n\x01k\x18\x03 \x01(\r\"\xfa\x01\n\x11SummarizeResponse\x12,\n\x07overall\x18\x01 \x01(\x0b\x32\x1b.webagent.evaluator.v1.Rate\x12.\n\x05sites\x18\x02 \x03(\x0b\x32\x1f.webagent.evaluator.v1.SiteRate\x12;\n\ndifference\x18\x03 \x01(\x0b\x32\'.webagent.evaluator.v1.PairedDifference\x12\x16\n\tpass_at_k\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x16\n\tmean_at_k\x18\x05 \x01(\x01H\x01\x88\x01\x01\x42\x0c\n\n_pass_at_kB\x0c\n\n_mean_at_k\"C\n\x08SiteRate\x12\x0c\n\x04site\x18\x01 \x01(\t\x12)\n\x04rate\x18\x02 \x01(\x0b\x32\x1b.webagent.evaluator.v1.Rate\"\x8c\x01\n\x04Rate\x12\x11\n\tsuccesses\x18\x01 \x01(\r\x12\x0e\n\x06scored\x18\x02 \x01(\r\x12\x0f\n\x07invalid\x18\x03 \x01(\r\x12\x11\n\x04rate\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x03low\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12\x11\n\x04high\x18\x06 \x01(\x01H\x02\x88\x01\x01\x42\x07\n\x05_rateB\x06\n\x04_lowB\x07\n\x05_high\"J\n\x10PairedDifference\x12\r\n\x05pairs\x18\x01 \x01(\r\x12\x0c\n\x04mean\x18\x02 \x01(\x01\x12\x0b\n\x03low\x18\x03 \x01(\x01\x12\x0c\n\x04high\x18\x04 \x01(\x01*a\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x13\n\x0fOUTCOME_SUCCESS\x10\x01\x12\x13\n\x0fOUTCOME_FAILURE\x10\x02\x12\x13\n\x0fOUTCOME_INVALID\x10\x03\x32\xa9\x02\n\x10\x45valuatorService\x12[\n\x08\x45valuate\x12&.webagent.evaluator.v1.EvaluateRequest\x1a\'.webagent.evaluator.v1.EvaluateResponse\x12X\n\x07Rescore\x12%.webagent.evaluator.v1.RescoreRequest\x1a&.webagent.evaluator.v1.RescoreResponse\x12^\n\tSummarize\x12\'.webagent.evaluator.v1.SummarizeRequest\x1a(.webagent.evaluator.v1.SummarizeResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%webagent/evaluator/v1/evaluator.proto\x12\x15webagent.evaluator.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19webagent/env/v1/env.proto\x1a\x1bwebagent/env/v1/probe.proto\"^\n\x0f\x45valuateRequest\x12\x17\n\x0fsession_address\x18\x01 \x01(\t\x12\x12\n\nsession_id\x18\x02 \x01(\t\x12\x13\n\x06\x61nswer\x18\x03 \x01(\tH\x00\x88\x01\x01\x42\t\n\x07_answer\"C\n\x10\x45valuateResponse\x12/\n\x07verdict\x18\x01 \x01(\x0b\x32\x1e.webagent.evaluator.v1.Verdict\"\xce\x02\n\x07Verdict\x12/\n\x07outcome\x18\x01 \x01(\x0e\x32\x1e.webagent.evaluator.v1.Outcome\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12,\n\x06\x63hecks\x18\x03 \x03(\x0b\x32\x1c.webagent.evaluator.v1.Check\x12\'\n\x04rule\x18\x04 \x01(\x0b\x32\x19.webagent.env.v1.TaskRule\x12\x19\n\x11\x65valuator_version\x18\x05 \x01(\t\x12-\n\tjudged_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x13\n\x06\x61nswer\x18\x07 \x01(\tH\x00\x88\x01\x01\x12\x31\n\x08\x65vidence\x18\x08 \x01(\x0b\x32\x1f.webagent.evaluator.v1.Evidence\x12\x0e\n\x06\x64\x65tail\x18\t \x01(\tB\t\n\x07_answer\"\x9b\x01\n\x08\x45vidence\x12\x16\n\tfinal_url\x18\x01 \x01(\tH\x00\x88\x01\x01\x12\x30\n\x08readings\x18\x02 \x03(\x0b\x32\x1e.webagent.evaluator.v1.Reading\x12\x37\n\texchanges\x18\x03 \x03(\x0b\x32$.webagent.evaluator.v1.JudgeExchangeB\x0c\n\n_final_url\"\x89\x01\n\x07Reading\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x0f\n\x07locator\x18\x02 \x01(\t\x12\x14\n\x0cprep_actions\x18\x03 \x03(\t\x12\x10\n\x08read_url\x18\x04 \x01(\t\x12\x14\n\nvalue_json\x18\x05 \x01(\tH\x00\x12\x19\n\x0fvalue_json_zlib\x18\x06 \x01(\x0cH\x00\x42\x07\n\x05value\"n\n\rJudgeExchange\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x11\n\treference\x18\x02 \x01(\t\x12\x0e\n\x06\x61nswer\x18\x03 \x01(\t\x12\x0e\n\x06prompt\x18\x04 \x01(\t\x12\r\n\x05reply\x18\x05 \x01(\t\x12\r\n\x05model\x18\x06 \x01(\t\"Q\n\x05\x43heck\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12\x15\n\revidence_json\x18\x03 \x01(\t\x12\x13\n\x0b\x65xplanation\x18\x04 \x01(\t\"\xd9\x01\n\x0eRescoreRequest\x12/\n\x07verdict\x18\x01 \x01(\x0b\x32\x1e.webagent.evaluator.v1.Verdict\x12\x36\n\x07\x64ialect\x18\x02 \x01(\x0e\x32 .webagent.env.v1.WebArenaDialectH\x00\x88\x01\x01\x12\x13\n\x06strict\x18\x03 \x01(\x08H\x01\x88\x01\x01\x12\x1d\n\x10unanswered_is_na\x18\x04 \x01(\x08H\x02\x88\x01\x01\x42\n\n\x08_dialectB\t\n\x07_strictB\x13\n\x11_unanswered_is_na\"S\n\x0fRescoreResponse\x12/\n\x07verdict\x18\x01 \x01(\x0b\x32\x1e.webagent.evaluator.v1.Verdict\x12\x0f\n\x07\x63hanged\x18\x02 \x01(\x08\"\x95\x01\n\rEpisodeResult\x12&\n\x04task\x18\x01 \x01(\x0b\x32\x18.webagent.env.v1.TaskRef\x12\x0c\n\x04seed\x18\x02 \x01(\x04\x12/\n\x07outcome\x18\x03 \x01(\x0e\x32\x1e.webagent.evaluator.v1.Outcome\x12\x0c\n\x04site\x18\x04 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\r\"\x96\x02\n\x10SummarizeRequest\x12\x35\n\x07results\x18\x01 \x03(\x0b\x32$.webagent.evaluator.v1.EpisodeResult\x12\x36\n\x08\x62\x61seline\x18\x02 \x03(\x0b\x32$.webagent.evaluator.v1.EpisodeResult\x12\t\n\x01k\x18\x03 \x01(\r\x12R\n\x0e\x65xpected_tasks\x18\x04 \x03(\x0b\x32:.webagent.evaluator.v1.SummarizeRequest.ExpectedTasksEntry\x1a\x34\n\x12\x45xpectedTasksEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\r:\x02\x38\x01\"\xa3\x02\n\x11SummarizeResponse\x12,\n\x07overall\x18\x01 \x01(\x0b\x32\x1b.webagent.evaluator.v1.Rate\x12.\n\x05sites\x18\x02 \x03(\x0b\x32\x1f.webagent.evaluator.v1.SiteRate\x12;\n\ndifference\x18\x03 \x01(\x0b\x32\'.webagent.evaluator.v1.PairedDifference\x12\x16\n\tpass_at_k\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x16\n\tmean_at_k\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12\x10\n\x08\x63omplete\x18\x06 \x01(\x08\x12\x15\n\rmissing_tasks\x18\x07 \x01(\rB\x0c\n\n_pass_at_kB\x0c\n\n_mean_at_k\"\xb5\x01\n\x08SiteRate\x12\x0c\n\x04site\x18\x01 \x01(\t\x12)\n\x04rate\x18\x02 \x01(\x0b\x32\x1b.webagent.evaluator.v1.Rate\x12\r\n\x05tasks\x18\x03 \x01(\r\x12\x15\n\rmissing_tasks\x18\x04 \x01(\r\x12\x16\n\tpass_at_k\x18\x05 \x01(\x01H\x00\x88\x01\x01\x12\x16\n\tmean_at_k\x18\x06 \x01(\x01H\x01\x88\x01\x01\x42\x0c\n\n_pass_at_kB\x0c\n\n_mean_at_k\"\x8c\x01\n\x04Rate\x12\x11\n\tsuccesses\x18\x01 \x01(\r\x12\x0e\n\x06scored\x18\x02 \x01(\r\x12\x0f\n\x07invalid\x18\x03 \x01(\r\x12\x11\n\x04rate\x18\x04 \x01(\x01H\x00\x88\x01\x01\x12\x10\n\x03low\x18\x05 \x01(\x01H\x01\x88\x01\x01\x12\x11\n\x04high\x18\x06 \x01(\x01H\x02\x88\x01\x01\x42\x07\n\x05_rateB\x06\n\x04_lowB\x07\n\x05_high\"z\n\x10PairedDifference\x12\r\n\x05pairs\x18\x01 \x01(\r\x12\x0c\n\x04mean\x18\x02 \x01(\x01\x12\x0b\n\x03low\x18\x03 \x01(\x01\x12\x0c\n\x04high\x18\x04 \x01(\x01\x12\x0e\n\x06\x62\x65tter\x18\x05 \x01(\r\x12\r\n\x05worse\x18\x06 \x01(\r\x12\x0f\n\x07p_value\x18\x07 \x01(\x01*a\n\x07Outcome\x12\x17\n\x13OUTCOME_UNSPECIFIED\x10\x00\x12\x13\n\x0fOUTCOME_SUCCESS\x10\x01\x12\x13\n\x0fOUTCOME_FAILURE\x10\x02\x12\x13\n\x0fOUTCOME_INVALID\x10\x03\x32\xa9\x02\n\x10\x45valuatorService\x12[\n\x08\x45valuate\x12&.webagent.evaluator.v1.EvaluateRequest\x1a\'.webagent.evaluator.v1.EvaluateResponse\x12X\n\x07Rescore\x12%.webagent.evaluator.v1.RescoreRequest\x1a&.webagent.evaluator.v1.RescoreResponse\x12^\n\tSummarize\x12\'.webagent.evaluator.v1.SummarizeRequest\x1a(.webagent.evaluator.v1.SummarizeResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'webagent.evaluator.v1.evaluator_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_OUTCOME']._serialized_start=1659
-  _globals['_OUTCOME']._serialized_end=1756
+  _globals['_SUMMARIZEREQUEST_EXPECTEDTASKSENTRY']._loaded_options = None
+  _globals['_SUMMARIZEREQUEST_EXPECTEDTASKSENTRY']._serialized_options = b'8\001'
+  _globals['_OUTCOME']._serialized_start=2631
+  _globals['_OUTCOME']._serialized_end=2728
   _globals['_EVALUATEREQUEST']._serialized_start=153
   _globals['_EVALUATEREQUEST']._serialized_end=247
   _globals['_EVALUATERESPONSE']._serialized_start=249
   _globals['_EVALUATERESPONSE']._serialized_end=316
   _globals['_VERDICT']._serialized_start=319
-  _globals['_VERDICT']._serialized_end=586
-  _globals['_CHECK']._serialized_start=588
-  _globals['_CHECK']._serialized_end=669
-  _globals['_RESCOREREQUEST']._serialized_start=671
-  _globals['_RESCOREREQUEST']._serialized_end=736
-  _globals['_RESCORERESPONSE']._serialized_start=738
-  _globals['_RESCORERESPONSE']._serialized_end=821
-  _globals['_EPISODERESULT']._serialized_start=824
-  _globals['_EPISODERESULT']._serialized_end=973
-  _globals['_SUMMARIZEREQUEST']._serialized_start=976
-  _globals['_SUMMARIZEREQUEST']._serialized_end=1116
-  _globals['_SUMMARIZERESPONSE']._serialized_start=1119
-  _globals['_SUMMARIZERESPONSE']._serialized_end=1369
-  _globals['_SITERATE']._serialized_start=1371
-  _globals['_SITERATE']._serialized_end=1438
-  _globals['_RATE']._serialized_start=1441
-  _globals['_RATE']._serialized_end=1581
-  _globals['_PAIREDDIFFERENCE']._serialized_start=1583
-  _globals['_PAIREDDIFFERENCE']._serialized_end=1657
-  _globals['_EVALUATORSERVICE']._serialized_start=1759
-  _globals['_EVALUATORSERVICE']._serialized_end=2056
+  _globals['_VERDICT']._serialized_end=653
+  _globals['_EVIDENCE']._serialized_start=656
+  _globals['_EVIDENCE']._serialized_end=811
+  _globals['_READING']._serialized_start=814
+  _globals['_READING']._serialized_end=951
+  _globals['_JUDGEEXCHANGE']._serialized_start=953
+  _globals['_JUDGEEXCHANGE']._serialized_end=1063
+  _globals['_CHECK']._serialized_start=1065
+  _globals['_CHECK']._serialized_end=1146
+  _globals['_RESCOREREQUEST']._serialized_start=1149
+  _globals['_RESCOREREQUEST']._serialized_end=1366
+  _globals['_RESCORERESPONSE']._serialized_start=1368
+  _globals['_RESCORERESPONSE']._serialized_end=1451
+  _globals['_EPISODERESULT']._serialized_start=1454
+  _globals['_EPISODERESULT']._serialized_end=1603
+  _globals['_SUMMARIZEREQUEST']._serialized_start=1606
+  _globals['_SUMMARIZEREQUEST']._serialized_end=1884
+  _globals['_SUMMARIZEREQUEST_EXPECTEDTASKSENTRY']._serialized_start=1832
+  _globals['_SUMMARIZEREQUEST_EXPECTEDTASKSENTRY']._serialized_end=1884
+  _globals['_SUMMARIZERESPONSE']._serialized_start=1887
+  _globals['_SUMMARIZERESPONSE']._serialized_end=2178
+  _globals['_SITERATE']._serialized_start=2181
+  _globals['_SITERATE']._serialized_end=2362
+  _globals['_RATE']._serialized_start=2365
+  _globals['_RATE']._serialized_end=2505
+  _globals['_PAIREDDIFFERENCE']._serialized_start=2507
+  _globals['_PAIREDDIFFERENCE']._serialized_end=2629
+  _globals['_EVALUATORSERVICE']._serialized_start=2731
+  _globals['_EVALUATORSERVICE']._serialized_end=3028
 # @@protoc_insertion_point(module_scope)

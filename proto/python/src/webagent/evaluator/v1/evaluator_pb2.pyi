@@ -96,6 +96,8 @@ class Verdict(google.protobuf.message.Message):
     EVALUATOR_VERSION_FIELD_NUMBER: builtins.int
     JUDGED_AT_FIELD_NUMBER: builtins.int
     ANSWER_FIELD_NUMBER: builtins.int
+    EVIDENCE_FIELD_NUMBER: builtins.int
+    DETAIL_FIELD_NUMBER: builtins.int
     outcome: Global___Outcome.ValueType
     reason: builtins.str
     """Stable name of the cause of INVALID, such as SESSION_NOT_FOUND. Empty otherwise."""
@@ -103,6 +105,8 @@ class Verdict(google.protobuf.message.Message):
     """Version of the evaluator."""
     answer: builtins.str
     """The agent's answer, as given. Unset: it gave none."""
+    detail: builtins.str
+    """What kept a verdict from being reached, for people. Empty unless INVALID."""
     @property
     def checks(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Check]:
         """What was checked, in order. Success is the conjunction."""
@@ -113,6 +117,10 @@ class Verdict(google.protobuf.message.Message):
 
     @property
     def judged_at(self) -> google.protobuf.timestamp_pb2.Timestamp: ...
+    @property
+    def evidence(self) -> Global___Evidence:
+        """What was read and asked to reach the verdict, whatever it is; native rules keep theirs in `checks`."""
+
     def __init__(
         self,
         *,
@@ -123,12 +131,124 @@ class Verdict(google.protobuf.message.Message):
         evaluator_version: builtins.str = ...,
         judged_at: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         answer: builtins.str | None = ...,
+        evidence: Global___Evidence | None = ...,
+        detail: builtins.str = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_answer", b"_answer", "answer", b"answer", "judged_at", b"judged_at", "rule", b"rule"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_answer", b"_answer", "answer", b"answer", "checks", b"checks", "evaluator_version", b"evaluator_version", "judged_at", b"judged_at", "outcome", b"outcome", "reason", b"reason", "rule", b"rule"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_answer", b"_answer", "answer", b"answer", "evidence", b"evidence", "judged_at", b"judged_at", "rule", b"rule"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_answer", b"_answer", "answer", b"answer", "checks", b"checks", "detail", b"detail", "evaluator_version", b"evaluator_version", "evidence", b"evidence", "judged_at", b"judged_at", "outcome", b"outcome", "reason", b"reason", "rule", b"rule"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_answer", b"_answer"]) -> typing.Literal["answer"] | None: ...
 
 Global___Verdict: typing_extensions.TypeAlias = Verdict
+
+@typing.final
+class Evidence(google.protobuf.message.Message):
+    """Enough to judge again without a browser."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    FINAL_URL_FIELD_NUMBER: builtins.int
+    READINGS_FIELD_NUMBER: builtins.int
+    EXCHANGES_FIELD_NUMBER: builtins.int
+    final_url: builtins.str
+    """Address of the page that the agent ended on. Unset: it was not read."""
+    @property
+    def readings(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Reading]:
+        """What was read of pages, in order."""
+
+    @property
+    def exchanges(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___JudgeExchange]:
+        """What a judge was asked, in order."""
+
+    def __init__(
+        self,
+        *,
+        final_url: builtins.str | None = ...,
+        readings: collections.abc.Iterable[Global___Reading] | None = ...,
+        exchanges: collections.abc.Iterable[Global___JudgeExchange] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_final_url", b"_final_url", "final_url", b"final_url"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_final_url", b"_final_url", "exchanges", b"exchanges", "final_url", b"final_url", "readings", b"readings"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["_final_url", b"_final_url"]) -> typing.Literal["final_url"] | None: ...
+
+Global___Evidence: typing_extensions.TypeAlias = Evidence
+
+@typing.final
+class Reading(google.protobuf.message.Message):
+    """Something read of a page."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    URL_FIELD_NUMBER: builtins.int
+    LOCATOR_FIELD_NUMBER: builtins.int
+    PREP_ACTIONS_FIELD_NUMBER: builtins.int
+    READ_URL_FIELD_NUMBER: builtins.int
+    VALUE_JSON_FIELD_NUMBER: builtins.int
+    VALUE_JSON_ZLIB_FIELD_NUMBER: builtins.int
+    url: builtins.str
+    """Address that was opened for it. Empty: the page that the agent ended on."""
+    locator: builtins.str
+    """Where on the page, as in the rule. Empty: the whole page."""
+    read_url: builtins.str
+    """Address of the page that was read, after redirects."""
+    value_json: builtins.str
+    """As JSON: the value, or its absence because the locator threw."""
+    value_json_zlib: builtins.bytes
+    """The same, compressed by zlib."""
+    @property
+    def prep_actions(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """What was done on the page before, as in the rule."""
+
+    def __init__(
+        self,
+        *,
+        url: builtins.str = ...,
+        locator: builtins.str = ...,
+        prep_actions: collections.abc.Iterable[builtins.str] | None = ...,
+        read_url: builtins.str = ...,
+        value_json: builtins.str = ...,
+        value_json_zlib: builtins.bytes = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["value", b"value", "value_json", b"value_json", "value_json_zlib", b"value_json_zlib"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["locator", b"locator", "prep_actions", b"prep_actions", "read_url", b"read_url", "url", b"url", "value", b"value", "value_json", b"value_json", "value_json_zlib", b"value_json_zlib"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["value", b"value"]) -> typing.Literal["value_json", "value_json_zlib"] | None: ...
+
+Global___Reading: typing_extensions.TypeAlias = Reading
+
+@typing.final
+class JudgeExchange(google.protobuf.message.Message):
+    """A question to a judge and its reply."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: builtins.int
+    REFERENCE_FIELD_NUMBER: builtins.int
+    ANSWER_FIELD_NUMBER: builtins.int
+    PROMPT_FIELD_NUMBER: builtins.int
+    REPLY_FIELD_NUMBER: builtins.int
+    MODEL_FIELD_NUMBER: builtins.int
+    kind: builtins.str
+    """"fuzzy": is the answer right; "unachievable": is the reason given for failure the true one."""
+    reference: builtins.str
+    """What the answer was compared with."""
+    answer: builtins.str
+    """The answer, as it was compared."""
+    prompt: builtins.str
+    reply: builtins.str
+    model: builtins.str
+    """Model that replied."""
+    def __init__(
+        self,
+        *,
+        kind: builtins.str = ...,
+        reference: builtins.str = ...,
+        answer: builtins.str = ...,
+        prompt: builtins.str = ...,
+        reply: builtins.str = ...,
+        model: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["answer", b"answer", "kind", b"kind", "model", b"model", "prompt", b"prompt", "reference", b"reference", "reply", b"reply"]) -> None: ...
+
+Global___JudgeExchange: typing_extensions.TypeAlias = JudgeExchange
 
 @typing.final
 class Check(google.protobuf.message.Message):
@@ -139,7 +259,7 @@ class Check(google.protobuf.message.Message):
     EVIDENCE_JSON_FIELD_NUMBER: builtins.int
     EXPLANATION_FIELD_NUMBER: builtins.int
     kind: builtins.str
-    """Kind of check, such as "native"."""
+    """Kind of check: "native", "string_match", "url_match", "program_html", "agent_response"."""
     passed: builtins.bool
     evidence_json: builtins.str
     """What was read, as JSON: enough to judge again without a browser."""
@@ -162,15 +282,31 @@ class RescoreRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     VERDICT_FIELD_NUMBER: builtins.int
+    DIALECT_FIELD_NUMBER: builtins.int
+    STRICT_FIELD_NUMBER: builtins.int
+    UNANSWERED_IS_NA_FIELD_NUMBER: builtins.int
+    dialect: webagent.env.v1.probe_pb2.WebArenaDialect.ValueType
+    """Of a WebArena rule. Unset, here and below: as the verdict's rule says."""
+    strict: builtins.bool
+    unanswered_is_na: builtins.bool
     @property
     def verdict(self) -> Global___Verdict: ...
     def __init__(
         self,
         *,
         verdict: Global___Verdict | None = ...,
+        dialect: webagent.env.v1.probe_pb2.WebArenaDialect.ValueType | None = ...,
+        strict: builtins.bool | None = ...,
+        unanswered_is_na: builtins.bool | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["verdict", b"verdict"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["verdict", b"verdict"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_dialect", b"_dialect", "_strict", b"_strict", "_unanswered_is_na", b"_unanswered_is_na", "dialect", b"dialect", "strict", b"strict", "unanswered_is_na", b"unanswered_is_na", "verdict", b"verdict"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_dialect", b"_dialect", "_strict", b"_strict", "_unanswered_is_na", b"_unanswered_is_na", "dialect", b"dialect", "strict", b"strict", "unanswered_is_na", b"unanswered_is_na", "verdict", b"verdict"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_dialect", b"_dialect"]) -> typing.Literal["dialect"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_strict", b"_strict"]) -> typing.Literal["strict"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_unanswered_is_na", b"_unanswered_is_na"]) -> typing.Literal["unanswered_is_na"] | None: ...
 
 Global___RescoreRequest: typing_extensions.TypeAlias = RescoreRequest
 
@@ -232,9 +368,26 @@ Global___EpisodeResult: typing_extensions.TypeAlias = EpisodeResult
 class SummarizeRequest(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class ExpectedTasksEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.int
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.int = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     RESULTS_FIELD_NUMBER: builtins.int
     BASELINE_FIELD_NUMBER: builtins.int
     K_FIELD_NUMBER: builtins.int
+    EXPECTED_TASKS_FIELD_NUMBER: builtins.int
     k: builtins.int
     """For pass@k. 0: left out. At most the number of attempts at each task and seed."""
     @property
@@ -243,14 +396,22 @@ class SummarizeRequest(google.protobuf.message.Message):
     def baseline(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___EpisodeResult]:
         """Results of another run. Given: the paired difference over the tasks, seeds and attempts that both have SCORED."""
 
+    @property
+    def expected_tasks(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
+        """How many tasks each site has, for telling whether the table is complete. Empty: where every result is of the suite
+        "webarena-lite", the numbers of the paper (45 shopping, 35 shopping_admin, 30 gitlab, 26 map, 19 reddit, 10
+        multi-site); else what is not in the results is not missed.
+        """
+
     def __init__(
         self,
         *,
         results: collections.abc.Iterable[Global___EpisodeResult] | None = ...,
         baseline: collections.abc.Iterable[Global___EpisodeResult] | None = ...,
         k: builtins.int = ...,
+        expected_tasks: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["baseline", b"baseline", "k", b"k", "results", b"results"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["baseline", b"baseline", "expected_tasks", b"expected_tasks", "k", b"k", "results", b"results"]) -> None: ...
 
 Global___SummarizeRequest: typing_extensions.TypeAlias = SummarizeRequest
 
@@ -263,10 +424,16 @@ class SummarizeResponse(google.protobuf.message.Message):
     DIFFERENCE_FIELD_NUMBER: builtins.int
     PASS_AT_K_FIELD_NUMBER: builtins.int
     MEAN_AT_K_FIELD_NUMBER: builtins.int
+    COMPLETE_FIELD_NUMBER: builtins.int
+    MISSING_TASKS_FIELD_NUMBER: builtins.int
     pass_at_k: builtins.float
     """Share of tasks and seeds solved by at least one of k attempts, unbiased estimate. Set if k was given."""
     mean_at_k: builtins.float
     """Mean over tasks and seeds of their mean success. Set if k was given."""
+    complete: builtins.bool
+    """True if every task of the results, and every expected one, has been SCORED at least once."""
+    missing_tasks: builtins.int
+    """Tasks that have not been SCORED, over all sites."""
     @property
     def overall(self) -> Global___Rate: ...
     @property
@@ -285,9 +452,11 @@ class SummarizeResponse(google.protobuf.message.Message):
         difference: Global___PairedDifference | None = ...,
         pass_at_k: builtins.float | None = ...,
         mean_at_k: builtins.float | None = ...,
+        complete: builtins.bool = ...,
+        missing_tasks: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_mean_at_k", b"_mean_at_k", "_pass_at_k", b"_pass_at_k", "difference", b"difference", "mean_at_k", b"mean_at_k", "overall", b"overall", "pass_at_k", b"pass_at_k"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_mean_at_k", b"_mean_at_k", "_pass_at_k", b"_pass_at_k", "difference", b"difference", "mean_at_k", b"mean_at_k", "overall", b"overall", "pass_at_k", b"pass_at_k", "sites", b"sites"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_mean_at_k", b"_mean_at_k", "_pass_at_k", b"_pass_at_k", "complete", b"complete", "difference", b"difference", "mean_at_k", b"mean_at_k", "missing_tasks", b"missing_tasks", "overall", b"overall", "pass_at_k", b"pass_at_k", "sites", b"sites"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_mean_at_k", b"_mean_at_k"]) -> typing.Literal["mean_at_k"] | None: ...
     @typing.overload
@@ -301,7 +470,18 @@ class SiteRate(google.protobuf.message.Message):
 
     SITE_FIELD_NUMBER: builtins.int
     RATE_FIELD_NUMBER: builtins.int
+    TASKS_FIELD_NUMBER: builtins.int
+    MISSING_TASKS_FIELD_NUMBER: builtins.int
+    PASS_AT_K_FIELD_NUMBER: builtins.int
+    MEAN_AT_K_FIELD_NUMBER: builtins.int
     site: builtins.str
+    tasks: builtins.int
+    """Tasks of the site: expected ones, or those of the results where none were expected."""
+    missing_tasks: builtins.int
+    """Those of them that have not been SCORED."""
+    pass_at_k: builtins.float
+    """As for the whole, of this site. Set if k was given."""
+    mean_at_k: builtins.float
     @property
     def rate(self) -> Global___Rate: ...
     def __init__(
@@ -309,9 +489,17 @@ class SiteRate(google.protobuf.message.Message):
         *,
         site: builtins.str = ...,
         rate: Global___Rate | None = ...,
+        tasks: builtins.int = ...,
+        missing_tasks: builtins.int = ...,
+        pass_at_k: builtins.float | None = ...,
+        mean_at_k: builtins.float | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["rate", b"rate"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["rate", b"rate", "site", b"site"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_mean_at_k", b"_mean_at_k", "_pass_at_k", b"_pass_at_k", "mean_at_k", b"mean_at_k", "pass_at_k", b"pass_at_k", "rate", b"rate"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_mean_at_k", b"_mean_at_k", "_pass_at_k", b"_pass_at_k", "mean_at_k", b"mean_at_k", "missing_tasks", b"missing_tasks", "pass_at_k", b"pass_at_k", "rate", b"rate", "site", b"site", "tasks", b"tasks"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_mean_at_k", b"_mean_at_k"]) -> typing.Literal["mean_at_k"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_pass_at_k", b"_pass_at_k"]) -> typing.Literal["pass_at_k"] | None: ...
 
 Global___SiteRate: typing_extensions.TypeAlias = SiteRate
 
@@ -366,10 +554,18 @@ class PairedDifference(google.protobuf.message.Message):
     MEAN_FIELD_NUMBER: builtins.int
     LOW_FIELD_NUMBER: builtins.int
     HIGH_FIELD_NUMBER: builtins.int
+    BETTER_FIELD_NUMBER: builtins.int
+    WORSE_FIELD_NUMBER: builtins.int
+    P_VALUE_FIELD_NUMBER: builtins.int
     pairs: builtins.int
     mean: builtins.float
     low: builtins.float
     high: builtins.float
+    better: builtins.int
+    """Pairs where only the run succeeded, and where only the baseline did."""
+    worse: builtins.int
+    p_value: builtins.float
+    """Two-sided exact McNemar test: chance of a split at least this uneven if neither run were better."""
     def __init__(
         self,
         *,
@@ -377,7 +573,10 @@ class PairedDifference(google.protobuf.message.Message):
         mean: builtins.float = ...,
         low: builtins.float = ...,
         high: builtins.float = ...,
+        better: builtins.int = ...,
+        worse: builtins.int = ...,
+        p_value: builtins.float = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["high", b"high", "low", b"low", "mean", b"mean", "pairs", b"pairs"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["better", b"better", "high", b"high", "low", b"low", "mean", b"mean", "p_value", b"p_value", "pairs", b"pairs", "worse", b"worse"]) -> None: ...
 
 Global___PairedDifference: typing_extensions.TypeAlias = PairedDifference

@@ -64,7 +64,9 @@ class EvaluatorServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Rescore(self, request, context):
-        """Judges again from a verdict's own evidence, with no browser.
+        """Judges again from a verdict's own evidence, with no browser, by the rule's own dialect or another. A question to a
+        judge is answered from the evidence where it was asked before, and else by the judge that is configured. INVALID
+        verdicts are judged again if they hold a rule and evidence.
         INVALID_ARGUMENT: INVALID_REQUEST. FAILED_PRECONDITION: NO_EVIDENCE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

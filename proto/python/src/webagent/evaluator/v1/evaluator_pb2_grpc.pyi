@@ -113,7 +113,9 @@ class EvaluatorServiceStub(typing.Generic[_EvaluatorServiceEvaluateType, _Evalua
     """
 
     Rescore: _EvaluatorServiceRescoreType
-    """Judges again from a verdict's own evidence, with no browser.
+    """Judges again from a verdict's own evidence, with no browser, by the rule's own dialect or another. A question to a
+    judge is answered from the evidence where it was asked before, and else by the judge that is configured. INVALID
+    verdicts are judged again if they hold a rule and evidence.
     INVALID_ARGUMENT: INVALID_REQUEST. FAILED_PRECONDITION: NO_EVIDENCE.
     """
 
@@ -153,7 +155,9 @@ class EvaluatorServiceServicer(metaclass=abc.ABCMeta):
         request: webagent.evaluator.v1.evaluator_pb2.RescoreRequest,
         context: _ServicerContext,
     ) -> typing.Union[webagent.evaluator.v1.evaluator_pb2.RescoreResponse, collections.abc.Awaitable[webagent.evaluator.v1.evaluator_pb2.RescoreResponse]]:
-        """Judges again from a verdict's own evidence, with no browser.
+        """Judges again from a verdict's own evidence, with no browser, by the rule's own dialect or another. A question to a
+        judge is answered from the evidence where it was asked before, and else by the judge that is configured. INVALID
+        verdicts are judged again if they hold a rule and evidence.
         INVALID_ARGUMENT: INVALID_REQUEST. FAILED_PRECONDITION: NO_EVIDENCE.
         """
 

@@ -7,7 +7,8 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from webagent_evaluator.judge import JudgeError, NativeRule, Reading, check_native, collect_native
+from webagent_evaluator.native import NativeRule, check_native, collect_native
+from webagent_evaluator.verdicts import NoVerdictError
 
 RULE = NativeRule("reward()", 0.8)
 
@@ -35,20 +36,20 @@ def test_a_small_positive_reward_below_the_threshold_fails_and_says_so() -> None
      {"done": True, "reward": 10**400}],
 )  # fmt: skip
 def test_what_is_no_reward_is_a_fault(value: object) -> None:
-    with pytest.raises(JudgeError) as fault:
+    with pytest.raises(NoVerdictError) as fault:
         check_native(RULE, evidence(value))
     assert fault.value.reason == "EVIDENCE_MALFORMED"
 
 
 @given(st.text(max_size=50) | st.integers(1, 30_000).map(lambda depth: "[" * depth))
 def test_evidence_that_is_no_reward_is_a_fault(text: str) -> None:
-    with pytest.raises(JudgeError):
+    with pytest.raises(NoVerdictError):
         check_native(RULE, text)
 
 
 async def test_a_reward_of_endless_length_is_a_fault() -> None:
-    async def read(_: str) -> Reading:
-        return Reading(json.dumps("x" * 100_000), "http://site.test/")
+    async def read(_: str) -> tuple[str, str]:
+        return json.dumps("x" * 100_000), "http://site.test/"
 
-    with pytest.raises(JudgeError, match="longer than"):
+    with pytest.raises(NoVerdictError, match="longer than"):
         await collect_native(RULE, read)

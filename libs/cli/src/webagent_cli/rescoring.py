@@ -1,0 +1,129 @@
+"""`webagent rescore`: judges stored evaluations again, with no browser, and says which verdicts change.
+
+Each episode's verdict is judged from its own evidence by the evaluator that is installed now, by another dialect if one
+is named. The judged episodes are written beside the old ones; those that cannot be judged again stay as they were.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import grpc
+from rich.table import Table
+from webagent.env.v1 import probe_pb2
+from webagent.evaluator.v1 import evaluator_pb2
+from webagent.trajectory.v1 import trajectory_pb2
+from webagent_runtime import delimited
+from webagent_runtime.config import ConfigError
+from webagent_runtime.errors import from_rpc
+
+from webagent_cli.clients import CALL_SECONDS, Clients
+from webagent_cli.config import load_loop
+from webagent_cli.episodes import Trajectory
+from webagent_cli.journal import read_episodes
+from webagent_cli.progress import Display
+from webagent_cli.runs import RESCORED, Run, find_run
+from webagent_cli.standalone import with_stack
+
+DIALECTS = {
+    "webarena": probe_pb2.WEB_ARENA_DIALECT_UPSTREAM,
+    "vab_lite": probe_pb2.WEB_ARENA_DIALECT_VAB_LITE,
+    "verified": probe_pb2.WEB_ARENA_DIALECT_VERIFIED,
+}
+OUTCOMES = {
+    evaluator_pb2.OUTCOME_SUCCESS: "SUCCESS",
+    evaluator_pb2.OUTCOME_FAILURE: "FAILURE",
+    evaluator_pb2.OUTCOME_INVALID: "INVALID",
+}
+
+
+@dataclass
+class Rescored:
+    """What came of judging a phase again."""
+
+    episodes: list[Trajectory] = field(default_factory=list)
+    changes: list[tuple[Trajectory, Trajectory]] = field(default_factory=list)
+    kept: Counter[str] = field(default_factory=Counter)
+
+
+def rescore(name: str, *, runs: Path, phase: str | None, dialect: str | None, strict: bool | None) -> None:
+    """Judges the evaluations of a run again and writes what came of it."""
+    if dialect is not None and dialect not in DIALECTS:
+        raise ConfigError(f"unknown dialect {dialect!r}: there are {', '.join(DIALECTS)}")
+    display, run = Display(), find_run(runs, name)
+    files = {each: path for each, path in run.evaluations().items() if RESCORED not in each}
+    if phase is not None and phase not in files:
+        raise ConfigError(f"run {run.id} has no evaluation {phase}: it has {', '.join(files) or 'none'}")
+    suffix = "-".join([RESCORED, *([dialect] if dialect else []), *(["strict"] if strict else [])])
+    request = evaluator_pb2.RescoreRequest(dialect=DIALECTS[dialect] if dialect else None, strict=strict)
+
+    async def work(clients: Clients) -> None:
+        for each in [phase] if phase is not None else list(files):
+            again = await rescore_episodes(clients, read_episodes(files[each]), request)
+            path = run.episodes(each + suffix)
+            _write(path, again)
+            _show(display, run, each, again, path)
+
+    with_stack(run, load_loop(run.config), display, work, services=("evaluator",))
+
+
+async def rescore_episodes(
+    clients: Clients, episodes: list[Trajectory], wanted: evaluator_pb2.RescoreRequest
+) -> Rescored:
+    """Judges episodes again, in order."""
+    again = Rescored()
+    for old in episodes:
+        request = evaluator_pb2.RescoreRequest(verdict=old.verdict)
+        request.MergeFrom(wanted)
+        try:
+            response = await clients.evaluator.Rescore(request, timeout=CALL_SECONDS)
+        except grpc.aio.AioRpcError as error:
+            cause = from_rpc(error)
+            if cause.code not in {grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.INVALID_ARGUMENT}:
+                raise cause from error
+            again.kept[cause.reason] += 1
+            again.episodes.append(old)
+            continue
+        new = _with_verdict(old, response.verdict)
+        again.episodes.append(new)
+        if response.changed:
+            again.changes.append((old, new))
+    return again
+
+
+def _with_verdict(old: Trajectory, verdict: evaluator_pb2.Verdict) -> Trajectory:
+    new = Trajectory()
+    new.CopyFrom(old)
+    new.verdict.CopyFrom(verdict)
+    invalid = verdict.outcome == evaluator_pb2.OUTCOME_INVALID
+    new.status = trajectory_pb2.EPISODE_STATUS_INVALID if invalid else trajectory_pb2.EPISODE_STATUS_SCORED
+    new.reason = verdict.reason
+    new.ClearField("detail")
+    if invalid:
+        new.ClearField("reward")
+    else:
+        new.reward = float(verdict.outcome == evaluator_pb2.OUTCOME_SUCCESS)
+    return new
+
+
+def _write(path: Path, again: Rescored) -> None:
+    temporary = path.with_suffix(".tmp")
+    temporary.unlink(missing_ok=True)
+    for episode in again.episodes:
+        delimited.append(temporary, episode)
+    if again.episodes:
+        temporary.replace(path)
+
+
+def _show(display: Display, run: Run, phase: str, again: Rescored, path: Path) -> None:
+    display.say(f"{run.id} {phase}: {len(again.changes)} of {len(again.episodes)} verdicts change: {path}")
+    if again.changes:
+        table = Table("task", "seed", "was", "is", "why")
+        for old, new in again.changes:
+            spec, verdict = new.episode, new.verdict
+            why = next((check.explanation for check in verdict.checks if not check.passed), verdict.reason)
+            was, now = OUTCOMES.get(old.verdict.outcome, "-"), OUTCOMES[verdict.outcome]
+            table.add_row(spec.task.task_id, str(spec.seed), was, now, why)
+        display.console.print(table)
+    for reason, count in again.kept.items():
+        display.say(f"  {count} could not be judged again and stay as they were: {reason}")

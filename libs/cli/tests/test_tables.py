@@ -1,0 +1,115 @@
+"""Evaluations as tables: the paper's form, marked when incomplete, beside other runs and the published numbers."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from service_process import StartService
+from webagent.env.v1 import env_pb2, probe_pb2
+from webagent.evaluator.v1 import evaluator_pb2
+from webagent.trajectory.v1 import trajectory_pb2
+from webagent_cli.clients import Clients
+from webagent_cli.comparison import compared, find_episodes
+from webagent_cli.config import PortsConfig
+from webagent_cli.episodes import Trajectory
+from webagent_cli.published import SITES, TABLE_2
+from webagent_cli.rescoring import rescore_episodes
+from webagent_cli.runs import new_run
+from webagent_cli.stack import Addresses
+from webagent_cli.tables import sheet_of
+from webagent_runtime import delimited
+from webagent_runtime.config import ConfigError
+
+COUNTS = {"shopping": 45, "shopping_admin": 35, "gitlab": 30, "map": 26, "reddit": 19, "wikipedia": 10}
+SUCCESS, FAILURE, INVALID = (
+    evaluator_pb2.OUTCOME_SUCCESS,
+    evaluator_pb2.OUTCOME_FAILURE,
+    evaluator_pb2.OUTCOME_INVALID,
+)
+
+
+def episode(site: str, number: int, outcome: evaluator_pb2.Outcome, suite: str = "webarena-lite") -> Trajectory:
+    """A judged episode of a task whose right answer is "3", answered by "3" and a space."""
+    spec = trajectory_pb2.EpisodeSpec(task=env_pb2.TaskRef(suite=suite, task_id=f"{site}-{number}"))
+    one = Trajectory(episode=spec, status=trajectory_pb2.EPISODE_STATUS_SCORED)
+    one.verdict.outcome = outcome
+    one.verdict.answer = "3 "
+    if outcome == INVALID:
+        one.status = trajectory_pb2.EPISODE_STATUS_INVALID
+        return one
+    one.verdict.rule.site = site if suite == "webarena-lite" else ""
+    one.verdict.rule.webarena.dialect = probe_pb2.WEB_ARENA_DIALECT_VAB_LITE
+    one.verdict.rule.webarena.eval_json = '{"eval_types": ["string_match"], "reference_answers": {"exact_match": "3"}}'
+    return one
+
+
+@pytest.fixture(scope="module")
+def port(start_service: StartService) -> int:
+    return int(start_service("evaluator").address.rpartition(":")[2])
+
+
+@pytest.fixture
+async def clients(port: int) -> AsyncIterator[Clients]:
+    async with Clients(Addresses(PortsConfig(evaluator=port))) as opened:
+        yield opened
+
+
+async def test_a_whole_benchmark_is_a_row_of_the_paper_s_form(clients: Clients) -> None:
+    whole = [episode(site, n, SUCCESS if n % 2 else FAILURE) for site, count in COUNTS.items() for n in range(count)]
+    sheet = sheet_of(await compared(clients, {"mine": whole}), published=True)
+    assert sheet.header == ["", "Reddit", "GitLab", "CMS", "Map", "Shopping", "Avg"]
+    assert sheet.lines[0][0] == "mine"
+    assert sheet.lines[0][1] == "47 % [27, 68] n=19"
+    assert sheet.lines[0][-1].endswith("n=165")
+    assert sheet.lines[-1] == ["Llama3.1-8B, WebAgent-R1 †", "47.4 %", "56.7 %", "57.1 %", "23.1 %", "44.4 %", "44.8 %"]
+    assert [note for note in sheet.notes if "INCOMPLETE" in note] == []
+    assert "published on WebArena-Lite's 165 tasks" in sheet.notes[-1]
+
+
+async def test_what_is_not_scored_makes_the_table_incomplete_and_is_counted(clients: Clients) -> None:
+    some = [episode(site, n, SUCCESS) for site, count in COUNTS.items() for n in range(count)]
+    some[0] = episode("shopping", 0, INVALID)
+    other = [episode("shopping", 0, SUCCESS)]
+    sheet = sheet_of((await compared(clients, {"mine": some, "other": other}))[:1])
+    assert sheet.notes == ["INCOMPLETE: mine lacks 1 of shopping."]
+    assert "44 +1 invalid" in sheet.lines[0][5]
+
+
+async def test_runs_stand_side_by_side_and_are_paired(clients: Clients) -> None:
+    mine = [episode("click", n, SUCCESS, "miniwob") for n in range(4)]
+    theirs = [episode("click", n, FAILURE if n else SUCCESS, "miniwob") for n in range(4)]
+    sheet = sheet_of(await compared(clients, {"rl": mine, "bc": theirs}))
+    assert sheet.header == ["task", "rl", "bc"]
+    with pytest.raises(ConfigError, match="the paper's sites"):
+        sheet_of(await compared(clients, {"rl": mine}), published=True)
+    assert sheet.lines[-1][0] == "overall"
+    assert sheet.notes == ["rl minus bc: +75 points [+26, +100] over 4 pairs."]
+    assert sheet.markdown().startswith("| task | rl | bc |\n| --- | --- | --- |\n| click-0 |")
+
+
+async def test_another_dialect_judges_stored_episodes_again(clients: Clients) -> None:
+    episodes = [episode("gitlab", 0, FAILURE), episode("gitlab", 1, INVALID)]
+    wanted = evaluator_pb2.RescoreRequest(dialect=probe_pb2.WEB_ARENA_DIALECT_UPSTREAM)
+    again = await rescore_episodes(clients, episodes, wanted)
+    ((_, changed),) = again.changes
+    assert (changed.verdict.outcome, changed.reward) == (SUCCESS, 1.0)
+    assert again.kept == {"NO_EVIDENCE": 1}
+    assert again.episodes == [changed, episodes[1]]
+
+
+def test_a_comparison_names_a_run_and_maybe_a_phase(tmp_path: Path) -> None:
+    run = new_run(tmp_path, "r", label="eval")
+    run.config.write_text("")
+    with pytest.raises(ConfigError, match="has no evaluation yet"):
+        find_episodes(tmp_path, "r")
+    for phase in ("v0_t1", "v0_t1.rescored"):
+        delimited.append(run.episodes(phase), episode("map", 1, SUCCESS))
+    assert find_episodes(tmp_path, "r")[0] == "r v0_t1"
+    assert find_episodes(tmp_path, "r:v0_t1.rescored")[0] == "r v0_t1.rescored"
+    with pytest.raises(ConfigError, match="it has v0_t1"):
+        find_episodes(tmp_path, "r:other")
+
+
+def test_every_published_row_has_a_number_for_each_column() -> None:
+    assert all(len(values) == len(SITES) + 1 for _, values in TABLE_2)
+    assert len(TABLE_2) == 16

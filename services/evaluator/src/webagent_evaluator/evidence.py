@@ -1,0 +1,66 @@
+"""What a verdict was reached on: read and asked once, and found again in a stored verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from webagent_evaluator.judge import Exchange, Judge, Question
+from webagent_evaluator.locators import Query, Reading
+from webagent_evaluator.verdicts import NoVerdictError
+
+
+@dataclass
+class Evidence:
+    """Everything that was read and asked."""
+
+    final_url: str | None = None
+    readings: dict[Query, Reading] = field(default_factory=dict)
+    exchanges: dict[Question, Exchange] = field(default_factory=dict)
+
+
+class Pages(Protocol):
+    """What a rule may read."""
+
+    async def final_url(self) -> str:
+        """Address of the page that the agent ended on."""
+
+    async def read(self, query: Query) -> Reading:
+        """What the query asks for."""
+
+
+class StoredPages:
+    """Finds again what was read."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+
+    async def final_url(self) -> str:
+        """Address of the page that the agent ended on."""
+        if self._evidence.final_url is None:
+            raise NoVerdictError("NO_EVIDENCE", "the evidence does not hold the address that the agent ended on")
+        return self._evidence.final_url
+
+    async def read(self, query: Query) -> Reading:
+        """What the query asks for."""
+        try:
+            return self._evidence.readings[query]
+        except KeyError:
+            where = query.url or "the agent's page"
+            what = query.locator or "the whole page"
+            raise NoVerdictError("NO_EVIDENCE", f"the evidence does not hold {what} of {where}") from None
+
+
+class RecordedJudge:
+    """Finds a reply again, or asks and keeps it."""
+
+    def __init__(self, evidence: Evidence, judge: Judge) -> None:
+        self._evidence = evidence
+        self._judge = judge
+
+    async def ask(self, question: Question, intent: str) -> Exchange:
+        """The exchange about a question."""
+        exchange = self._evidence.exchanges.get(question)
+        if exchange is None:
+            exchange = self._evidence.exchanges[question] = await self._judge.ask(question, intent)
+        return exchange

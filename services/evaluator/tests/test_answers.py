@@ -1,0 +1,68 @@
+"""Strict comparison finds what stands by itself, in words and in numbers, and what it finds the dialect finds too."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from webagent_evaluator.addresses import matches
+from webagent_evaluator.answers import includes, satisfies, whole_number
+from webagent_evaluator.dialects import Dialect, Manner
+from webagent_evaluator.locators import call_of
+from webagent_evaluator.verdicts import NoVerdictError
+
+STRICT, LAX = Manner(Dialect.UPSTREAM, strict=True), Manner(Dialect.UPSTREAM)
+
+
+def found(item: str, text: str, manner: Manner) -> bool:
+    return includes(item, text, manner, lone=False, either=False)
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [("170", "170"), ("170", "It was 170."), ("170", "(170)"), ("170", "$170"), ("170", "#000170, 170"),
+     ("85", "1.46-85"), ("85", "1.46,85"), ("1.46", "1.46,85"), ("47.41", "47.410"), ("Lo", "Lo,Chen"),
+     ("@primer", "<b>@primer</b>"), ("a b", "a b"), ("2", "1,2,3"), ("", "anything")],
+)  # fmt: skip
+def test_what_stands_by_itself_is_found(item: str, text: str) -> None:
+    assert found(item, text, STRICT)
+
+
+@pytest.mark.parametrize(
+    ("item", "text"),
+    [("170", "1700"), ("170", "0170"), ("170", "1,170"), ("170", "170,000"), ("170", "170.5"), ("170", "3.170"),
+     ("Lo", "Lopez"), ("Lo", "hello"), ("16x24", "116x240"), ("47.41", "1,047.41"), ("id", "user_id")],
+)  # fmt: skip
+def test_what_is_part_of_something_else_is_not_found(item: str, text: str) -> None:
+    assert not found(item, text, STRICT)
+    assert found(item, text, LAX)
+
+
+@given(st.text(max_size=6), st.text(max_size=40))
+def test_strict_finds_nothing_that_the_dialect_does_not(item: str, text: str) -> None:
+    assert found(item, text, LAX) or not found(item, text, STRICT)
+
+
+@given(st.text("ab/?=&#.1", max_size=12), st.text("ab/?=&#.1", max_size=12))
+def test_a_strict_address_is_below_itself(path: str, more: str) -> None:
+    url = f"http://site.test/{path}"
+    assert matches(url, "GOLD in PRED", url, STRICT)
+    assert not matches(f"http://site.test/x{path}", "GOLD in PRED", f"http://other.test/{more}", STRICT)
+
+
+def test_numbers_are_compared_by_inequalities_and_nothing_else() -> None:
+    assert whole_number(" 1,234 ") == 1234
+    assert whole_number("12.5") is None
+    assert satisfies(5, ">= 5 |OR| == 2")
+    assert not satisfies(5, "< 4")
+    with pytest.raises(NoVerdictError):
+        satisfies(5, "__import__('os')")
+
+
+@given(st.text(max_size=40))
+def test_a_call_is_a_name_with_plain_strings_or_a_fault(source: str) -> None:
+    try:
+        name, _ = call_of(source)
+    except NoVerdictError:
+        return
+    assert name.isidentifier() or name.replace("_", "0").isalnum()
