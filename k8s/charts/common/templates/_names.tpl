@@ -5,7 +5,7 @@ The charts define "<chart>.spec", a YAML mapping that says what is particular to
 
 {{- define "common.fullname" -}}
 {{- if .Values.fullnameOverride -}}
-{{- .Values.fullnameOverride | trunc 48 | trimSuffix "-" -}}
+{{- .Values.fullnameOverride | trunc 42 | trimSuffix "-" -}}
 {{- else -}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
 {{- include "common.sibling" (dict "release" .Release.Name "name" $name) -}}
@@ -15,9 +15,9 @@ The charts define "<chart>.spec", a YAML mapping that says what is particular to
 {{/* The name that a chart of the same release has. */}}
 {{- define "common.sibling" -}}
 {{- if contains .name .release -}}
-{{- .release | trunc 48 | trimSuffix "-" -}}
+{{- .release | trunc 42 | trimSuffix "-" -}}
 {{- else -}}
-{{- printf "%s-%s" (.release | trunc (sub 47 (len .name) | int) | trimSuffix "-") .name -}}
+{{- printf "%s-%s" (.release | trunc (sub 41 (len .name) | int) | trimSuffix "-") .name -}}
 {{- end -}}
 {{- end -}}
 

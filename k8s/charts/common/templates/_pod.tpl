@@ -182,13 +182,13 @@ ready; the startup probe waits for ready, so that nothing is restarted because i
 {{- end }}
 {{- end -}}
 
-{{/* What `accelerator` asks for, under what `resources` says itself. */}}
+{{/* What `accelerator` asks for, under what `resources` says itself. To Helm 3 a default of 0 is no zero before `int`. */}}
 {{- define "common.resources" -}}
 {{- $resources := deepCopy .Values.resources -}}
 {{- $kind := dig "kind" "cpu" (default (dict) .Values.accelerator) -}}
 {{- if ne $kind "cpu" -}}
 {{- $name := default (get (dict "nvidia" "nvidia.com/gpu" "amd" "amd.com/gpu" "gaudi" "habana.ai/gaudi") $kind) .Values.accelerator.resourceName -}}
-{{- $count := default (int (include (printf "%s.accelerators" .Chart.Name) .)) .Values.accelerator.count -}}
+{{- $count := default (int (include (printf "%s.accelerators" .Chart.Name) .)) (int .Values.accelerator.count) -}}
 {{- $resources = merge $resources (dict "limits" (dict $name (toString $count))) -}}
 {{- end -}}
 {{- toYaml $resources -}}

@@ -126,7 +126,7 @@ spec:
   minReplicas: {{ .Values.autoscaling.minReplicas }}
   maxReplicas: {{ .Values.autoscaling.maxReplicas }}
   metrics:
-    {{- with .Values.autoscaling.targetCPUUtilizationPercentage }}
+    {{- with int .Values.autoscaling.targetCPUUtilizationPercentage }}
     - type: Resource
       resource:
         name: cpu
@@ -145,6 +145,7 @@ spec:
 {{/* The chart may bring a trigger of its own: "<chart>.kedaTrigger". */}}
 {{- define "common.keda" -}}
 {{- if .Values.keda.enabled -}}
+{{- include "common.guards" . -}}
 {{- $own := include (printf "%s.kedaTriggers" .Chart.Name) . | fromYamlArray -}}
 {{- $triggers := concat $own (default (list) .Values.keda.triggers) -}}
 {{- if not $triggers -}}{{- fail "keda.enabled needs keda.triggers" -}}{{- end -}}

@@ -28,9 +28,7 @@ annotations:
 {{- end -}}
 
 {{- define "trainer.ttl" -}}
-{{- if kindIs "float64" .Values.job.ttlSecondsAfterFinished -}}
-ttlSecondsAfterFinished: {{ .Values.job.ttlSecondsAfterFinished }}
-{{- else if kindIs "int64" .Values.job.ttlSecondsAfterFinished -}}
+{{- if not (kindIs "invalid" .Values.job.ttlSecondsAfterFinished) -}}
 ttlSecondsAfterFinished: {{ .Values.job.ttlSecondsAfterFinished }}
 {{- end -}}
 {{- end -}}
