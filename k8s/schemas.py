@@ -45,6 +45,7 @@ OWNED: dict[str, tuple[str, ...]] = {
     "QueueConfig": ("url", "credentials_file", "tls", "replicas"),
     "ModelConfig": ("path",),
     "UpdateConfig": ("staging",),
+    "FaceConfig": ("host", "port", "tls", "tokens_file"),
 }
 
 
@@ -267,7 +268,7 @@ OVERRIDES: dict[str, Schema] = {
     "storage.accessModes": {"$ref": "#/definitions/accessModes"},
     "storage.size": QUANTITY,
     "storage.mountPath": {"type": "string", "pattern": "^/"},
-    "model.path": {"type": "string", "pattern": "^/"},
+    "model.path": {"type": "string", "pattern": "^$|^/"},
     "multinode.size": {"type": "integer", "minimum": 2},
     "multinode.workerCommand": STRINGS,
     "multinode.workerArgs": STRINGS,

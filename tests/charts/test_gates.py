@@ -78,7 +78,12 @@ BROKEN: list[tuple[str, str, str, Any]] = [
     ("env/everything-values", "PrometheusRule", "spec/groups/0/rules/0/for", "soon"),
     ("env/everything-values", "GRPCRoute", "spec/rules/0/backendRefs/0/port", "grpc"),
     ("env/everything-values", "Certificate", "spec/dnsNames", "env"),
-    ("trainer/nodes-jobset-values", "JobSet", "spec/replicatedJobs/0/template/spec/template/spec/containers/0/img", "a"),
+    (
+        "trainer/nodes-jobset-values",
+        "JobSet",
+        "spec/replicatedJobs/0/template/spec/template/spec/containers/0/img",
+        "a",
+    ),
     ("trainer/nodes-trainjob-values", "TrainJob", "spec/runtimeRef/kind", "Runtime"),
     ("trainer/nodes-trainjob-values", "TrainingRuntime", "spec/mlPolicy/nodes", 2),
     ("inference/multinode-values", "LeaderWorkerSet", "spec/leaderWorkerTemplate/sise", 2),

@@ -108,7 +108,9 @@ BREAKS: list[tuple[str, Break]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "break_it"), BREAKS, ids=[f"{name}-{index}" for index, (name, _) in enumerate(BREAKS)])
+@pytest.mark.parametrize(
+    ("name", "break_it"), BREAKS, ids=[f"{name}-{index}" for index, (name, _) in enumerate(BREAKS)]
+)
 def test_a_break_is_noticed(name: str, break_it: Break) -> None:
     render = copy.deepcopy(charts.case(BROKEN))
     assert not list(POLICIES[name](render))

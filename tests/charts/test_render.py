@@ -10,32 +10,12 @@ from typing import Any
 import charts
 import pytest
 import yaml
+from chart_configs import read, services
 from prometheus_client import REGISTRY as METRICS
-from pydantic import BaseModel
-from webagent_env.config import EnvConfig
-from webagent_evaluator.config import EvaluatorConfig
-from webagent_inference.config import InferenceConfig
-from webagent_rollout.config import RolloutConfig
 from webagent_runtime import metrics
-from webagent_runtime.config import load
-from webagent_trainer.config import TrainerConfig
 
-MODELS: dict[str, type[BaseModel]] = {
-    "env": EnvConfig,
-    "evaluator": EvaluatorConfig,
-    "inference": InferenceConfig,
-    "rollout": RolloutConfig,
-    "trainer": TrainerConfig,
-}
 REGISTRY = {"image.registry": "registry.example"}
 RUN = {"run": {"rl": {"suite": "miniwob", "tasks": ["click-button"], "seeds": {"first": 0, "count": 100}}}}
-
-
-def read(rendered: charts.Render, service: str, place: Path) -> Any:
-    """A rendered configuration as the service itself reads it."""
-    file = place / f"{service}.json"
-    file.write_text(json.dumps(charts.configuration(rendered, service)))
-    return load(MODELS[service], file, env_prefix="NOT_SET")
 
 
 def container(rendered: charts.Render, kind: str = "Deployment", name: str | None = None) -> Any:
@@ -44,38 +24,33 @@ def container(rendered: charts.Render, kind: str = "Deployment", name: str | Non
 
 
 @pytest.mark.parametrize("name", charts.CASES)
-def test_every_rendered_configuration_is_one_that_the_service_takes(name: str, tmp_path: Path) -> None:
+def test_every_rendered_configuration_is_one_that_the_service_takes(name: str) -> None:
     rendered = charts.case(name)
-    services = {
-        each["metadata"]["labels"]["app.kubernetes.io/component"]
-        for each in rendered.all("ConfigMap")
-        if "config.json" in each.get("data", {})
-    }
-    assert services
-    for service in services:
-        config = read(rendered, service, tmp_path)
+    assert services(rendered)
+    for service in services(rendered):
+        config = read(rendered, service)
         assert config.server.host == "0.0.0.0"
         assert config.telemetry.log_format == "json"
 
 
-def test_large_and_small_numbers_arrive_as_they_were(tmp_path: Path) -> None:
-    assert read(charts.case("env/everything-values"), "env", tmp_path).sessions.max_steps == 1_000_000
-    assert read(charts.case("inference/everything-values"), "inference", tmp_path).engine.cache_bytes == 100_000_000_000
-    run = read(charts.case("trainer/job-values"), "trainer", tmp_path).run
+def test_large_and_small_numbers_arrive_as_they_were() -> None:
+    assert read(charts.case("env/everything-values"), "env").sessions.max_steps == 1_000_000
+    assert read(charts.case("inference/everything-values"), "inference").engine.cache_bytes == 100_000_000_000
+    run = read(charts.case("trainer/job-values"), "trainer").run
     assert run.rl.optimizer.learning_rate == 1e-6
     assert run.rl.seeds.count == 9_000_000
 
 
-def test_rollout_and_trainer_keep_payloads_at_one_place(tmp_path: Path) -> None:
+def test_rollout_and_trainer_keep_payloads_at_one_place() -> None:
     rendered = charts.case("webagent/everything-values")
-    rollout, trainer = (read(rendered, name, tmp_path) for name in ("rollout", "trainer"))
+    rollout, trainer = (read(rendered, name) for name in ("rollout", "trainer"))
     assert rollout.payloads.uri == trainer.run.payloads.uri == "s3://bucket/payloads"
     assert rollout.queue.url == trainer.queue.url
 
 
-def test_tls_moves_probes_and_clients(tmp_path: Path) -> None:
+def test_tls_moves_probes_and_clients() -> None:
     rendered = charts.case("webagent/everything-values")
-    rollout = read(rendered, "rollout", tmp_path)
+    rollout = read(rendered, "rollout")
     assert rollout.server.tls.client_ca_file == Path("/etc/webagent/tls/ca.crt")
     assert rollout.env.client.tls.server_name == "rel-env"
     assert rollout.env.client.token_file == Path("/etc/webagent/client/env")
@@ -83,7 +58,7 @@ def test_tls_moves_probes_and_clients(tmp_path: Path) -> None:
     assert "rel-env" in certificate["spec"]["dnsNames"]
     assert "client auth" in certificate["spec"]["usages"]
     env = container(rendered, name="rel-env")
-    assert env["readinessProbe"]["grpc"]["port"] == 50061
+    assert env["readinessProbe"]["grpc"]["port"] == 50081
     plain = container(charts.case("env/default-values"))
     assert plain["readinessProbe"]["grpc"] == {"port": 50051, "service": "webagent.env.v1.EnvironmentService"}
 
@@ -147,7 +122,9 @@ def test_loading_a_model_may_take_longer_than_liveness_allows() -> None:
 
 def test_a_probe_can_be_replaced_as_a_whole() -> None:
     custom = {"tcpSocket": {"port": 50051}}
-    assert container(charts.render("env", values=REGISTRY | {"probes.liveness.custom": custom}))["livenessProbe"] == custom
+    assert (
+        container(charts.render("env", values=REGISTRY | {"probes.liveness.custom": custom}))["livenessProbe"] == custom
+    )
 
 
 def test_administration_is_open_to_nobody_unless_named() -> None:
@@ -172,7 +149,10 @@ def test_a_training_job_is_indexed_and_finds_its_first_pod() -> None:
     job = rendered.one("Job")
     spec = job["spec"]
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 2, 2)
-    assert spec["podFailurePolicy"]["rules"][0] == {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}
+    assert spec["podFailurePolicy"]["rules"][0] == {
+        "action": "Ignore",
+        "onPodConditions": [{"type": "DisruptionTarget"}],
+    }
     assert spec["template"]["spec"]["restartPolicy"] == "Never"
     headless = rendered.one("Service", "rel-trainer-headless")
     assert headless["spec"]["publishNotReadyAddresses"] is True
@@ -213,7 +193,11 @@ def test_jobset_and_kubeflow_hold_the_same_pods() -> None:
 def test_a_waiting_trainer_is_a_stateful_set_of_one_world() -> None:
     rendered = charts.case("trainer/service-nodes-values")
     spec = rendered.one("StatefulSet")["spec"]
-    assert (spec["replicas"], spec["podManagementPolicy"], spec["serviceName"]) == (2, "Parallel", "rel-trainer-headless")
+    assert (spec["replicas"], spec["podManagementPolicy"], spec["serviceName"]) == (
+        2,
+        "Parallel",
+        "rel-trainer-headless",
+    )
     (command,) = [each for each in container(rendered, "StatefulSet")["command"] if "rdzv" in each]
     assert "--rdzv-endpoint=rel-trainer-0.rel-trainer-headless.default.svc:29400" in command
     assert "run" not in charts.configuration(rendered, "trainer")
@@ -221,7 +205,10 @@ def test_a_waiting_trainer_is_a_stateful_set_of_one_world() -> None:
 
 def test_claims_stay_when_a_release_goes() -> None:
     for name in ("trainer/job-values", "webagent/default-values"):
-        assert charts.case(name).one("PersistentVolumeClaim")["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+        assert (
+            charts.case(name).one("PersistentVolumeClaim")["metadata"]["annotations"]["helm.sh/resource-policy"]
+            == "keep"
+        )
     claims = {
         volume["persistentVolumeClaim"]["claimName"]
         for obj in charts.case("webagent/default-values").objects
@@ -240,7 +227,11 @@ def test_the_queue_is_provisioned_by_a_job_or_a_hook() -> None:
     # A hook runs before anything of the release is there.
     for spec in charts.pod_specs(hook):
         assert "serviceAccountName" not in spec
-        assert {volume.get("secret", {}).get("secretName") for volume in spec["volumes"]} == {None, "creds", "queue-tls"}
+        assert {volume.get("secret", {}).get("secretName") for volume in spec["volumes"]} == {
+            None,
+            "creds",
+            "queue-tls",
+        }
 
 
 def test_names_fit_whatever_the_release_is_called() -> None:

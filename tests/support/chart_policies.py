@@ -167,7 +167,9 @@ def volumes_and_mounts_agree(rendered: Render) -> Iterator[str]:
         for spec in charts.pod_specs(obj):
             volumes = {volume["name"] for volume in spec.get("volumes", ())}
             volumes |= {t["metadata"]["name"] for t in obj.get("spec", {}).get("volumeClaimTemplates", ())}
-            mounts = [m for c in (*spec.get("initContainers", ()), *spec["containers"]) for m in c.get("volumeMounts", ())]
+            mounts = [
+                m for c in (*spec.get("initContainers", ()), *spec["containers"]) for m in c.get("volumeMounts", ())
+            ]
             if {mount["name"] for mount in mounts} != volumes:
                 yield f"{_where(obj)}: mounts and volumes differ"
             for each in spec["containers"]:

@@ -56,7 +56,12 @@ class Render:
 def helm(major: int, *arguments: str | Path) -> str:
     """Runs helm without a cluster, and without the user's own settings."""
     home = chart_tools.HOME / "home"
-    environment = {**os.environ, "KUBECONFIG": os.devnull, "HELM_CACHE_HOME": f"{home}/c", "HELM_CONFIG_HOME": f"{home}/f"}
+    environment = {
+        **os.environ,
+        "KUBECONFIG": os.devnull,
+        "HELM_CACHE_HOME": f"{home}/c",
+        "HELM_CONFIG_HOME": f"{home}/f",
+    }
     command = [str(chart_tools.helm(major)), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
     if done.returncode:

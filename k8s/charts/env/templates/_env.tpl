@@ -3,7 +3,7 @@
 {{- define "env.spec" -}}
 service: webagent.env.v1.EnvironmentService
 port: 50051
-healthPort: 50061
+healthPort: 50081
 {{- if .Values.keepFromEviction }}
 annotations:
   cluster-autoscaler.kubernetes.io/safe-to-evict: "false"
@@ -17,7 +17,7 @@ env:
 
 {{- define "env.config" -}}
 server:
-  {{- include "common.serverConfig" (dict "ctx" . "port" 50051 "healthPort" 50061 "metrics" true) | nindent 2 }}
+  {{- include "common.serverConfig" (dict "ctx" . "port" 50051 "healthPort" 50081 "metrics" true) | nindent 2 }}
 telemetry:
   {{- include "common.telemetryConfig" . | nindent 2 }}
 state_directory: /tmp/webagent-env

@@ -3,14 +3,14 @@
 {{- define "evaluator.spec" -}}
 service: webagent.evaluator.v1.EvaluatorService
 port: 50053
-healthPort: 50063
+healthPort: 50083
 egress:
   {{- include "common.egressTo" (list (dict "component" "env" "port" 50051)) | nindent 2 }}
 {{- end -}}
 
 {{- define "evaluator.config" -}}
 server:
-  {{- include "common.serverConfig" (dict "ctx" . "port" 50053 "healthPort" 50063 "metrics" true) | nindent 2 }}
+  {{- include "common.serverConfig" (dict "ctx" . "port" 50053 "healthPort" 50083 "metrics" true) | nindent 2 }}
 telemetry:
   {{- include "common.telemetryConfig" . | nindent 2 }}
 {{- $client := .Values.clients.env }}

@@ -16,10 +16,14 @@
 {{- define "inference.spec" -}}
 service: webagent.inference.v1.InferenceService
 port: 50052
-healthPort: 50072
+healthPort: 50082
 extraPorts:
   - name: admin
     containerPort: 50062
+  {{- if .Values.face.enabled }}
+  - name: face
+    containerPort: 50072
+  {{- end }}
 {{- if .Values.queue.enabled }}
 {{- with include "common.queueEnv" (dict "ctx" . "prefix" "WEBAGENT_INFERENCE") | trim }}
 env:
@@ -28,7 +32,7 @@ env:
 {{- end }}
 envFrom:
   {{- include "inference.envFrom" . | nindent 2 }}
-{{- if and .Values.model.prepare (not .Values.model.uri) (not .Values.command) }}
+{{- if and .Values.model.path .Values.model.prepare (not .Values.model.uri) (not .Values.command) }}
 initContainers:
   - name: model
     image: {{ include "common.image" . }}
@@ -48,7 +52,7 @@ initContainers:
         mountPath: /tmp
       - name: storage
         mountPath: {{ .Values.storage.mountPath }}
-{{- else if .Values.model.uri }}
+{{- else if and .Values.model.path .Values.model.uri }}
 initContainers:
   - {{ include "common.modelContainer" (dict "ctx" . "envFrom" (include "inference.envFrom" . | fromYamlArray)) | nindent 4 | trim }}
 {{- end }}
@@ -57,6 +61,18 @@ serviceSelector:
   leaderworkerset.sigs.k8s.io/worker-index: "0"
 {{- end }}
 ingress:
+  {{- if .Values.face.enabled }}
+  - from:
+      - podSelector:
+          matchLabels:
+            app.kubernetes.io/part-of: webagent
+      {{- with .Values.networkPolicy.clients }}
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
+    ports:
+      - port: 50072
+        protocol: TCP
+  {{- end }}
   - from:
       {{- with .Values.networkPolicy.adminClients }}
       {{- toYaml . | nindent 6 }}
@@ -89,15 +105,25 @@ egress:
 
 {{- define "inference.config" -}}
 server:
-  {{- include "common.serverConfig" (dict "ctx" . "port" 50052 "healthPort" 50072 "metrics" true) | nindent 2 }}
+  {{- include "common.serverConfig" (dict "ctx" . "port" 50052 "healthPort" 50082 "metrics" true) | nindent 2 }}
 admin:
   {{- include "common.serverConfig" (dict "ctx" . "port" 50062) | nindent 2 }}
 telemetry:
   {{- include "common.telemetryConfig" . | nindent 2 }}
+{{- with .Values.model.path }}
 model:
-  path: {{ .Values.model.path }}
+  path: {{ . }}
+{{- end }}
 updates:
   staging: /tmp/weights
+{{- if .Values.face.enabled }}
+face:
+  host: 0.0.0.0
+  port: 50072
+  {{- with omit (include "common.serverConfig" (dict "ctx" . "port" 50072) | fromYaml) "host" "port" "drain_seconds" }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- end }}
 {{- if .Values.queue.enabled }}
 queue:
   {{- include "common.queueConfig" . | nindent 2 }}

@@ -3,7 +3,7 @@
 {{- define "rollout.spec" -}}
 service: webagent.rollout.v1.RolloutService
 port: 50054
-healthPort: 50064
+healthPort: 50084
 {{- with include "common.queueEnv" (dict "ctx" . "prefix" "WEBAGENT_ROLLOUT") | trim }}
 {{- if $.Values.queue.enabled }}
 env:
@@ -34,7 +34,7 @@ client:
 
 {{- define "rollout.config" -}}
 server:
-  {{- include "common.serverConfig" (dict "ctx" . "port" 50054 "healthPort" 50064 "metrics" true) | nindent 2 }}
+  {{- include "common.serverConfig" (dict "ctx" . "port" 50054 "healthPort" 50084 "metrics" true) | nindent 2 }}
 telemetry:
   {{- include "common.telemetryConfig" . | nindent 2 }}
 {{- range $name, $port := dict "env" 50051 "inference" 50052 "evaluator" 50053 }}

@@ -37,7 +37,7 @@ What is particular to the trainer. Rank 0, on the first pod, serves; the other r
 {{- $job := eq .Values.mode "job" -}}
 service: webagent.trainer.v1.TrainerService
 port: 50055
-healthPort: 50065
+healthPort: 50085
 publishNotReadyAddresses: true
 {{- if not (and $job (has .Values.launcher (list "jobset" "trainjob"))) }}
 # JobSet gives its pods a name of its own.
@@ -122,7 +122,7 @@ exec python -m torch.distributed.run --standalone --nproc-per-node={{ .ranks }} 
 
 {{- define "trainer.config" -}}
 server:
-  {{- include "common.serverConfig" (dict "ctx" . "port" 50055 "healthPort" 50065 "metrics" true) | nindent 2 }}
+  {{- include "common.serverConfig" (dict "ctx" . "port" 50055 "healthPort" 50085 "metrics" true) | nindent 2 }}
 telemetry:
   {{- include "common.telemetryConfig" . | nindent 2 }}
 queue:
