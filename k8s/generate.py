@@ -28,6 +28,14 @@ BEGIN, END = "<!-- values: written by k8s/generate.py -->", "<!-- /values -->"
 _KEY = re.compile(r"^(?P<indent> *)(?P<key>[A-Za-z0-9_]+):(?P<rest>.*)$")
 
 Schema = dict[str, Any]
+# A bool is an int too: the order counts.
+_TYPES: tuple[tuple[type, Schema], ...] = (
+    (bool, {"type": "boolean"}),
+    (int, {"type": "integer", "minimum": 0}),
+    (str, {"type": "string"}),
+    (list, {"type": "array"}),
+    (dict, {"type": "object"}),
+)
 
 
 def comments(text: str) -> dict[str, str]:
@@ -75,29 +83,17 @@ def schema_of(value: Any, path: str, overrides: dict[str, Schema], meanings: dic
 
 
 def _typed(value: Any, path: str, overrides: dict[str, Schema], meanings: dict[str, str]) -> Schema:
-    match value:
-        case bool():
-            return {"type": "boolean"}
-        case int():
-            return {"type": "integer", "minimum": 0}
-        case str():
-            return {"type": "string"}
-        case []:
-            return {"type": "array"}
-        case [dict(), *_]:
-            return {"type": "array", "items": {"type": "object"}}
-        case list():
-            return {"type": "array", "items": {"type": "string"}}
-        case {}:
-            if not value:
-                return {"type": "object"}
-            properties = {
-                key: schema_of(inner, f"{path}.{key}" if path else key, overrides, meanings)
-                for key, inner in value.items()
-            }
-            return {"type": "object", "additionalProperties": False, "properties": properties}
-        case _:
-            raise ValueError(f"{path}: schemas.py must say what may be set here")
+    if isinstance(value, dict) and value:
+        properties = {
+            key: schema_of(inner, f"{path}.{key}" if path else key, overrides, meanings) for key, inner in value.items()
+        }
+        return {"type": "object", "additionalProperties": False, "properties": properties}
+    if isinstance(value, list) and value:
+        return {"type": "array", "items": {"type": "object" if isinstance(value[0], dict) else "string"}}
+    for kind, schema in _TYPES:
+        if isinstance(value, kind):
+            return dict(schema)
+    raise ValueError(f"{path}: schemas.py must say what may be set here")
 
 
 def model_schema(name: str, owned: tuple[str, ...]) -> tuple[Schema, dict[str, Schema]]:

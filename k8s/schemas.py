@@ -303,5 +303,5 @@ UMBRELLA_OVERRIDES: dict[str, Schema] = {
     "nats.tolerations": _objects(),
     "extraObjects": _objects("apiVersion", "kind", "metadata"),
     # Each has a schema of its own, which Helm applies.
-    **{name: OBJECT for name in ("env", "inference", "evaluator", "rollout", "trainer")},
+    **dict.fromkeys(("env", "inference", "evaluator", "rollout", "trainer"), OBJECT),
 }

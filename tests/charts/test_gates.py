@@ -1,4 +1,4 @@
-"""Lint, render and validate: both Helms, the oldest and the newest Kubernetes, every chart with every ci values file."""
+"""Lint, render and validate: both Helms, the oldest and newest Kubernetes, every chart with every ci values file."""
 
 from __future__ import annotations
 

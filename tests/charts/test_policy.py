@@ -44,6 +44,30 @@ def probe_over_tls(render: Render) -> None:
     container(render)["readinessProbe"]["grpc"]["port"] = 50051
 
 
+def match_labels(render: Render) -> Any:
+    return render.one("Deployment", "rel-env")["spec"]["selector"]["matchLabels"]
+
+
+def trigger(render: Render) -> Any:
+    return render.one("ScaledObject", "rel-rollout")["spec"]["triggers"][0]["metadata"]
+
+
+def let_into_nats(render: Render) -> Any:
+    return policy_of(render, "rel-nats")["ingress"]
+
+
+def alive_when_ready(render: Render) -> None:
+    container(render)["livenessProbe"]["grpc"].update(service="webagent.env.v1.EnvironmentService")
+
+
+def publish_admin(render: Render) -> None:
+    render.one("Service", "rel-inference")["spec"]["ports"].append({"name": "admin", "port": 50062})
+
+
+def leave_the_test(render: Render) -> None:
+    render.one("Pod", "rel-env-test")["metadata"]["annotations"].pop("helm.sh/hook-delete-policy")
+
+
 def open_metadata(render: Render) -> None:
     for rule in policy_of(render)["egress"]:
         for peer in rule.get("to", ()):
@@ -70,7 +94,7 @@ BREAKS: list[tuple[str, Break]] = [
     ("every_service_has_an_account_of_its_own", lambda r: pod(r).pop("serviceAccountName")),
     ("names_fit", lambda r: r.one("Deployment", "rel-env")["metadata"].update(name="x" * 64)),
     ("names_fit", lambda r: r.all("Job")[-1]["metadata"].update(name="x" * 60)),
-    ("selectors_never_change", lambda r: r.one("Deployment", "rel-env")["spec"]["selector"]["matchLabels"].update(v="1")),
+    ("selectors_never_change", lambda r: match_labels(r).update(v="1")),
     ("selectors_never_change", lambda r: template(r)["metadata"]["labels"].pop("app.kubernetes.io/name")),
     ("services_reach_pods", lambda r: r.one("Service", "rel-env")["spec"]["selector"].update(a="b")),
     ("services_reach_pods", lambda r: r.one("Service", "rel-env")["spec"]["ports"][0].update(targetPort="web")),
@@ -78,31 +102,31 @@ BREAKS: list[tuple[str, Break]] = [
     ("volumes_and_mounts_agree", lambda r: pod(r)["volumes"].append({"name": "x", "emptyDir": {}})),
     ("volumes_and_mounts_agree", lambda r: container(r)["volumeMounts"][0].update(mountPath="/etc/webagent")),
     ("probes_are_right_with_tls_on_and_off", probe_over_tls),
-    ("probes_are_right_with_tls_on_and_off", lambda r: container(r)["livenessProbe"]["grpc"].update(service="webagent.env.v1.EnvironmentService")),
+    ("probes_are_right_with_tls_on_and_off", alive_when_ready),
     ("probes_are_right_with_tls_on_and_off", lambda r: container(r).pop("startupProbe")),
     ("ports_agree", lambda r: r.one("Service", "rel-env-headless")["spec"]["ports"][0].update(port=1)),
     ("ports_agree", lambda r: r.one("Service", "rel-env-headless")["spec"].update(clusterIP="")),
-    ("ports_agree", lambda r: r.one("Service", "rel-inference")["spec"]["ports"].append({"name": "admin", "port": 50062})),
+    ("ports_agree", publish_admin),
     ("replicas_have_one_owner", lambda r: r.one("Deployment", "rel-rollout")["spec"].update(replicas=1)),
     ("replicas_have_one_owner", lambda r: r.one("ScaledObject", "rel-env")["spec"]["scaleTargetRef"].update(name="x")),
     ("replicas_have_one_owner", lambda r: r.one("ScaledObject", "rel-env")["spec"].pop("advanced")),
     ("keda_reads_the_right_consumer", lambda r: r.one("ScaledObject", "rel-rollout")["spec"].pop("fallback")),
-    ("keda_reads_the_right_consumer", lambda r: r.one("ScaledObject", "rel-rollout")["spec"]["triggers"][0]["metadata"].pop("account")),
-    ("keda_reads_the_right_consumer", lambda r: r.one("ScaledObject", "rel-rollout")["spec"]["triggers"][0]["metadata"].update(consumer="x")),
+    ("keda_reads_the_right_consumer", lambda r: trigger(r).pop("account")),
+    ("keda_reads_the_right_consumer", lambda r: trigger(r).update(consumer="x")),
     ("work_may_end_before_a_pod_is_killed", lambda r: pod(r).update(terminationGracePeriodSeconds=30)),
     ("work_may_end_before_a_pod_is_killed", lambda r: template(r)["metadata"].pop("annotations")),
     ("work_may_end_before_a_pod_is_killed", lambda r: drop(r, "PodDisruptionBudget")),
-    ("networks_are_closed", lambda r: drop(r, "NetworkPolicy")),
-    ("networks_are_closed", lambda r: policy_of(r).update(policyTypes=["Ingress"])),
+    ("every_pod_has_a_network_policy", lambda r: drop(r, "NetworkPolicy")),
+    ("every_pod_has_a_network_policy", lambda r: policy_of(r).update(policyTypes=["Ingress"])),
     ("networks_are_closed", lambda r: policy_of(r)["ingress"].append({"ports": [{"port": 9464}]})),
     ("networks_are_closed", lambda r: policy_of(r)["egress"].append({})),
     ("networks_are_closed", open_metadata),
-    ("env_reaches_no_queue", lambda r: policy_of(r, "rel-nats")["ingress"][0]["from"][0]["podSelector"].pop("matchExpressions")),
-    ("env_reaches_no_queue", lambda r: policy_of(r, "rel-nats")["ingress"][1]["from"].append({"podSelector": {}})),
+    ("env_reaches_no_queue", lambda r: let_into_nats(r)[0]["from"][0]["podSelector"].pop("matchExpressions")),
+    ("env_reaches_no_queue", lambda r: let_into_nats(r)[1]["from"].append({"podSelector": {}})),
     ("secrets_are_secret", lambda r: container(r)["env"].append({"name": "A", "value": "nats://user:word@nats:4222"})),
     ("secrets_are_secret", lambda r: r.one("ConfigMap", "rel-env")["data"].update(a="password: b")),
     ("a_changed_configuration_restarts_pods", lambda r: template(r)["metadata"]["annotations"].pop("checksum/config")),
-    ("hooks_clean_up", lambda r: r.one("Pod", "rel-env-test")["metadata"]["annotations"].pop("helm.sh/hook-delete-policy")),
+    ("hooks_clean_up", leave_the_test),
     ("objects_are_in_the_release_s_namespace", lambda r: r.one("Deployment", "rel-env")["metadata"].pop("namespace")),
     ("objects_are_in_the_release_s_namespace", lambda r: r.one("Deployment", "rel-env")["metadata"].pop("labels")),
 ]  # fmt: skip
@@ -127,16 +151,18 @@ def test_every_policy_is_broken_once() -> None:
     assert {name for name, _ in BREAKS} == POLICIES.keys()
 
 
-def users(objects: list[Object], name: str) -> Any:
-    return [each for obj in objects for spec in charts.pod_specs(obj) for each in (*spec.get("initContainers", ()), *spec["containers"]) if each["name"] == name]  # fmt: skip
+def users(objects: tuple[Object, ...], name: str) -> list[Any]:
+    specs = [spec for obj in objects for spec in charts.pod_specs(obj)]
+    every = [each for spec in specs for each in (*spec.get("initContainers", ()), *spec["containers"])]
+    return [each for each in every if each["name"] == name]
 
 
 @pytest.mark.parametrize("chart", charts.SERVICES)
 def test_what_a_user_passes_in_goes_through_unchanged(chart: str) -> None:
     """Even what no chart of ours would render."""
-    values = charts.parse((charts.CHARTS / chart / "ci" / f"{'nodes-job' if chart == 'trainer' else 'everything'}-values.yaml").read_text())[0]  # fmt: skip
-    render = charts.case(f"{chart}/{'nodes-job' if chart == 'trainer' else 'everything'}-values")
-    objects = list(render.objects)
+    name = "nodes-job-values" if chart == "trainer" else "everything-values"
+    values = charts.parse((charts.CHARTS / chart / "ci" / f"{name}.yaml").read_text())[0]
+    objects = charts.case(f"{chart}/{name}").objects
     assert values["sidecars"][0] in users(objects, "side")
     assert values["initContainers"][0] in users(objects, "first")
     assert values["extraObjects"][0] in objects

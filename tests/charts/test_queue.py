@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +119,13 @@ async def test_each_user_may_do_its_work_and_nothing_else(server: NatsServer) ->
         await queue.close()
 
 
+async def assert_refused(connecting: Awaitable[Queue]) -> None:
+    with pytest.raises(ServiceError, match="cannot be reached"):
+        await connecting
+
+
 async def test_a_user_without_its_password_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POD_NAME", "rel-nats-0")
     with nats_server("--config", str(server_configuration(tmp_path, auth=True))) as server:
-        with pytest.raises(ServiceError, match="cannot be reached"):
-            await Queue.connect(QueueConfig(url=server.url, connect_timeout=3), name="nobody")
+        connecting = Queue.connect(QueueConfig(url=server.url, connect_timeout=3), name="nobody")
+        await assert_refused(connecting)

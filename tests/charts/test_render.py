@@ -1,4 +1,4 @@
-"""What particular values do: TLS, tokens, scaling, accelerators, the trainer's launchers, storage, alerts, dashboards."""
+"""What particular values do: TLS, tokens, accelerators, the trainer's launchers, storage, alerts, dashboards."""
 
 from __future__ import annotations
 
@@ -109,7 +109,8 @@ def test_accelerators_are_as_many_as_the_engine_shards_over(major: int) -> None:
     assert limits(accelerator__kind="nvidia", config=config)["nvidia.com/gpu"] == "4"
     assert limits(accelerator__kind="nvidia", accelerator__count=2, config=config)["nvidia.com/gpu"] == "2"
     assert limits(accelerator__kind="amd")["amd.com/gpu"] == "1"
-    assert limits(accelerator__kind="nvidia", accelerator__resourceName="nvidia.com/mig-3g.40gb")["nvidia.com/mig-3g.40gb"] == "1"  # fmt: skip
+    part = "nvidia.com/mig-3g.40gb"
+    assert limits(accelerator__kind="nvidia", accelerator__resourceName=part)[part] == "1"
 
 
 def test_loading_a_model_may_take_longer_than_liveness_allows() -> None:
@@ -182,7 +183,8 @@ def test_jobset_and_kubeflow_hold_the_same_pods() -> None:
     (from_set,) = jobset["spec"]["replicatedJobs"]
     (from_runtime,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
     name = jobset["metadata"]["name"]
-    (command,) = [each for each in from_set["template"]["spec"]["template"]["spec"]["containers"][0]["command"] if "rdzv" in each]  # fmt: skip
+    (trainer,) = from_set["template"]["spec"]["template"]["spec"]["containers"]
+    (command,) = [each for each in trainer["command"] if "rdzv" in each]
     assert f"--rdzv-endpoint={name}-trainer-0-0.{name}.default.svc:29400" in command
     # The container that Kubeflow's torch policy gives its variables to.
     assert from_runtime["template"]["spec"]["template"]["spec"]["containers"][0]["name"] == "node"
@@ -235,9 +237,10 @@ def test_the_queue_is_provisioned_by_a_job_or_a_hook() -> None:
 
 
 def test_names_fit_whatever_the_release_is_called() -> None:
-    from chart_policies import names_fit
+    from chart_policies_objects import names_fit
 
-    text = charts.helm(3, "template", "r" * 53, charts.CHARTS / "webagent", "--values", charts.CHARTS / "webagent/ci/everything-values.yaml")  # fmt: skip
+    values = charts.CHARTS / "webagent" / "ci" / "everything-values.yaml"
+    text = charts.helm(3, "template", "r" * 53, charts.CHARTS / "webagent", "--values", values)
     assert not list(names_fit(charts.Render("long", tuple(charts.parse(text)))))
 
 
@@ -247,18 +250,28 @@ def test_alerts_and_dashboards_ask_for_metrics_that_exist() -> None:
     }
     assert metrics.DEAD_LETTERS
     rendered = charts.case("webagent/everything-values")
-    expressions = [rule["expr"] for each in rendered.all("PrometheusRule") for group in each["spec"]["groups"] for rule in group["rules"]]  # fmt: skip
-    boards = [json.loads(text) for each in rendered.all("ConfigMap") if each["metadata"]["name"].endswith("-dashboard") for text in each["data"].values()]  # fmt: skip
-    assert len(boards) == 5
-    expressions += [panel["targets"][0]["expr"] for board in boards for panel in board["panels"]]
+    expressions = [rule["expr"] for rule in rules(rendered)]
+    expressions += [panel["targets"][0]["expr"] for board in boards(rendered) for panel in board["panels"]]
     for expression in expressions:
         assert set(re.findall(r"webagent_\w+", expression)) <= known, expression
         assert expression.count("(") == expression.count(")"), expression
 
 
+def rules(rendered: charts.Render) -> list[Any]:
+    groups = [group for each in rendered.all("PrometheusRule") for group in each["spec"]["groups"]]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def boards(rendered: charts.Render) -> list[Any]:
+    maps = [each["data"] for each in rendered.all("ConfigMap") if each["metadata"]["name"].endswith("-dashboard")]
+    return [json.loads(text) for data in maps for text in data.values()]
+
+
+def test_every_service_has_a_dashboard_of_its_own() -> None:
+    assert len({board["uid"] for board in boards(charts.case("webagent/everything-values"))}) == len(charts.SERVICES)
+
+
 def test_alerts_cover_what_can_go_wrong() -> None:
-    rendered = charts.case("webagent/everything-values")
-    text = json.dumps([each["spec"] for each in rendered.all("PrometheusRule")])
+    text = json.dumps(rules(charts.case("webagent/everything-values")))
     for metric in ("dead_letters", "oldest_pending_seconds", "invalid_share", "session_capacity", "served_version"):
         assert f"webagent_{metric}" in text
-    assert len({board["uid"] for board in map(json.loads, [t for c in rendered.all("ConfigMap") if c["metadata"]["name"].endswith("-dashboard") for t in c["data"].values()])}) == 5  # fmt: skip

@@ -1,4 +1,4 @@
-"""What may be asked of a chart: typing errors, contradictions and weaker security are refused before anything renders."""
+"""What may be asked of a chart: typing errors, contradictions and weaker security are refused before it renders."""
 
 from __future__ import annotations
 

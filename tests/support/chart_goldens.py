@@ -17,7 +17,13 @@ RENDERED = charts.EXAMPLES / "rendered"
 # Examples of one chart; the others are values of the umbrella.
 CHART_OF = {"env-only": "env", "trainer-multi-node": "trainer"}
 # Of an example of the umbrella, the part that it is about.
-PART_OF = {"inference-elsewhere": "rollout", **{f"inference-{what}": "inference" for what in ("another-model", "vllm-grpc", "openai", "own-image")}}  # fmt: skip
+PART_OF = {
+    "inference-another-model": "inference",
+    "inference-elsewhere": "rollout",
+    "inference-openai": "inference",
+    "inference-own-image": "inference",
+    "inference-vllm-grpc": "inference",
+}
 BACKEND_OF = {"inference-vllm-grpc": "vllm-grpc", "inference-openai": "openai"}
 NAMES = tuple(sorted(path.stem for path in charts.EXAMPLES.glob("*.yaml") if path.stem != "nats-values"))
 

@@ -83,7 +83,13 @@ def template(
     return helm(major, "template", RELEASE, CHARTS / chart, "--kube-version", kubernetes, *named, *given, *options)
 
 
-def render(chart: str, *files: Path, values: dict[str, Any] | None = None, major: int = 3, kubernetes: str = chart_tools.NEWEST) -> Render:  # fmt: skip
+def render(
+    chart: str,
+    *files: Path,
+    values: dict[str, Any] | None = None,
+    major: int = 3,
+    kubernetes: str = chart_tools.NEWEST,
+) -> Render:
     """A chart with values, not remembered."""
     text = template(chart, *files, values=values, major=major, kubernetes=kubernetes)
     return Render(chart, tuple(parse(text)))
@@ -125,6 +131,12 @@ def containers(obj: Object) -> Iterator[Object]:
         for each in (*spec.get("initContainers", ()), *spec["containers"]):
             if each["name"] not in USERS_CONTAINERS:
                 yield each
+
+
+def component(obj: Object) -> str | None:
+    """Whose object it is."""
+    found: str | None = obj["metadata"].get("labels", {}).get("app.kubernetes.io/component")
+    return found
 
 
 def configuration(rendered: Render, service: str) -> dict[str, Any]:

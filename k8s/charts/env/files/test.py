@@ -1,3 +1,4 @@
+# ruff: noqa: D100, F821, PLC0415, T201  (begins with common.testPreamble)
 async def main():
     """One session of one task: created, stepped, closed."""
     from webagent.env.v1 import env_pb2, env_pb2_grpc

@@ -1,3 +1,4 @@
+# ruff: noqa: D100, F821, PLC0415, T201  (begins with common.testPreamble)
 async def main():
     """A stored verdict judged again, and a statistic over two results."""
     from webagent.evaluator.v1 import evaluator_pb2 as pb

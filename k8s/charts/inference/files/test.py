@@ -1,3 +1,4 @@
+# ruff: noqa: D100, F821, PLC0415, T201  (begins with common.testPreamble)
 async def main():
     """A conversation rendered, one token generated."""
     from webagent.inference.v1 import inference_pb2 as pb

@@ -1,3 +1,4 @@
+# ruff: noqa: D103, T201
 """Makes the streams and consumers of the queue, or updates them. Safe to run again and again."""
 
 import asyncio

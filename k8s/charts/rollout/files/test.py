@@ -1,3 +1,4 @@
+# ruff: noqa: D100, F821, PLC0415, T201  (begins with common.testPreamble)
 async def main():
     """An episode played by a scripted expert, from the first page to the verdict."""
     from webagent.rollout.v1 import rollout_pb2, rollout_pb2_grpc

@@ -1,3 +1,4 @@
+# ruff: noqa: D100, F821, PLC0415, PT017, T201  (begins with common.testPreamble)
 async def main():
     """The trainer answers for a run: by its state, or that there is none."""
     from webagent.trainer.v1 import trainer_pb2, trainer_pb2_grpc
