@@ -44,7 +44,7 @@ grep -v '^triton' requirements/overrides.txt >"$cuda.overrides"
 echo vllm==0.32.0 >"$cuda.in"
 "$uv" pip compile -q --no-progress --python-version 3.11 --python-platform x86_64-manylinux_2_28 --no-annotate \
   --no-header --no-emit-index-url --no-emit-find-links --override "$cuda.overrides" \
-  --constraint <(grep -v '^setuptools' requirements/local.lock) --extra queue --extra s3 \
+  --constraint services/rollout/requirements.lock --extra queue --extra s3 \
   -o services/inference/requirements-cuda.lock "$cuda.in" \
   proto/python/pyproject.toml libs/runtime/pyproject.toml services/inference/pyproject.toml
 echo "services/inference/requirements-cuda.lock: $(wc -l <services/inference/requirements-cuda.lock) packages"
