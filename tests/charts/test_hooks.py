@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import charts
 import pytest
-from service_process import StartService
-from webagent_runtime.testing import nats_server
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from service_process import StartService, running_service
+from webagent_runtime.testing import free_port, nats_server
 
 MODEL = charts.ROOT / "models" / "smollm2-135m-instruct"
 
@@ -85,3 +91,97 @@ def test_a_model_is_copied_once_and_waited_for(tmp_path: Path) -> None:
         assert run(MODEL_URI=(tmp_path / "there").as_uri()).returncode == 0
     assert [each.name for each in target.parent.iterdir()] == ["here"]
     assert (target / "config.json").read_text() == "{}"
+
+
+def issue(place: Path, names: list[str]) -> None:
+    """What cert-manager would put into the Secret: an authority, and a certificate for these names."""
+    now = datetime.now(UTC)
+
+    def certificate(subject: str, key: Any, issuer: str, signer: Any, *, ca: bool) -> x509.Certificate:
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
+            .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(now - timedelta(minutes=5))
+            .not_valid_after(now + timedelta(days=1))
+            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+        )
+        if not ca:
+            builder = builder.add_extension(x509.SubjectAlternativeName(map(x509.DNSName, names)), critical=False)
+        return builder.sign(signer, hashes.SHA256())
+
+    ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    authority = certificate("ca", ca_key, "ca", ca_key, ca=True)
+    own = certificate("service", key, "ca", ca_key, ca=False)
+    (place / "ca.crt").write_bytes(authority.public_bytes(serialization.Encoding.PEM))
+    (place / "tls.crt").write_bytes(own.public_bytes(serialization.Encoding.PEM))
+    (place / "tls.key").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+
+
+def test_tls_and_tokens_hold_as_rendered(tmp_path: Path) -> None:
+    """The rendered configuration, its files here: the test pod passes, others do not, health needs nothing."""
+    rendered = charts.case("evaluator/everything-values")
+    issue(tmp_path, rendered.one("Certificate")["spec"]["dnsNames"])
+    (tmp_path / "tokens.yaml").write_text("secret: [evaluator]\n")
+    server = charts.configuration(rendered, "evaluator")["server"]
+    health = free_port()
+    settings = {f"server.tls.{key}": str(tmp_path / Path(path).name) for key, path in server["tls"].items()}
+    settings |= {"server.tokens_file": str(tmp_path / "tokens.yaml"), "server.health_port": str(health)}
+    with running_service("evaluator", tmp_path / "log", settings, health=health) as evaluator:
+        (container,) = rendered.one("Pod")["spec"]["containers"]
+        given = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+        variables = given | {"TARGET": evaluator.address, "HOME": str(tmp_path), "TLS": str(tmp_path), "SECONDS": "30"}
+
+        def run(**more: str) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-c", *container["args"]]
+            environment = {**os.environ, **variables, **more}
+            return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
+
+        allowed = run(TOKEN="secret")
+        assert allowed.returncode == 0, allowed.stderr
+        assert "TOKEN_UNKNOWN" in run(TOKEN="guess").stderr
+        assert run(TOKEN="secret", SERVER_NAME="somebody-else", SECONDS="3").returncode != 0
+
+
+def test_torchrun_s_command_gives_the_first_pod_rank_0(tmp_path: Path) -> None:
+    """The rendered command of two pods, run as two processes, with a trainer that only says which rank it is."""
+    values = {"image.registry": "registry.example", "mode": "service", "nodes": 2, "ranksPerNode": 2}
+    template = charts.render("trainer", values=values).one("StatefulSet")["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    tini, dashes, *command = container["command"]
+    assert (tini, dashes) == ("tini", "--")
+    package = tmp_path / "webagent_trainer"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    told = "import os, sys; print('rank', os.environ['RANK'], os.environ['WORLD_SIZE'], *sys.argv[1:], flush=True)"
+    (package / "__main__.py").write_text(told)
+    script = command[2].replace("rel-trainer-0.rel-trainer-headless.default.svc:29400", f"127.0.0.1:{free_port()}")
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    pods = [
+        subprocess.Popen(
+            [*command[:2], script, command[3], *container["args"]],
+            env={
+                **os.environ,
+                "PATH": path,
+                "PYTHONPATH": str(tmp_path),
+                "NODE_INDEX": str(index),
+                "POD_IP": "127.0.0.1",
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for index in (1, 0)
+    ]
+    outputs = [pod.communicate(timeout=500) for pod in pods]
+    assert [pod.returncode for pod in pods] == [0, 0], outputs
+    ranks = [
+        sorted(line.split()[1] for line in output.splitlines() if line.startswith("rank")) for output, _ in outputs
+    ]
+    assert sorted(ranks[0] + ranks[1]) == ["0", "1", "2", "3"]
+    assert ranks[1] == ["0", "1"]
+    assert "4 --config /etc/webagent/config/config.json" in outputs[1][0]

@@ -183,7 +183,7 @@ def test_jobset_and_kubeflow_hold_the_same_pods() -> None:
     (from_set,) = jobset["spec"]["replicatedJobs"]
     (from_runtime,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
     name = jobset["metadata"]["name"]
-    (trainer,) = from_set["template"]["spec"]["template"]["spec"]["containers"]
+    trainer = from_set["template"]["spec"]["template"]["spec"]["containers"][0]
     (command,) = [each for each in trainer["command"] if "rdzv" in each]
     assert f"--rdzv-endpoint={name}-trainer-0-0.{name}.default.svc:29400" in command
     # The container that Kubeflow's torch policy gives its variables to.

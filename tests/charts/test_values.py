@@ -62,6 +62,7 @@ CONTRADICTIONS: list[tuple[str, dict[str, Any], str]] = [
     ("env", {"resources": None}, "must name cpu and memory"),
     ("inference", {"multinode.enabled": True}, "needs multinode.workerCommand"),
     ("trainer", {}, "mode job needs run"),
+    ("trainer", {**RUN, "nodes": 2}, "must hold ReadWriteMany"),
     ("webagent", {"global.imageRegistry": ""}, "build and push the images first"),
     ("webagent", {"global.nats.external.url": "nats://elsewhere:4222"}, "exclude each other"),
     ("webagent", {"nats.resources": None}, "must name cpu and memory"),
@@ -106,7 +107,9 @@ def test_an_umbrella_of_one_s_own_may_hold_the_charts() -> None:
     }
 
 
-@pytest.mark.parametrize("chart", charts.SERVICES)
+@pytest.mark.parametrize(
+    "chart", ["rollout", *(pytest.param(name, marks=pytest.mark.slow) for name in charts.SERVICES)]
+)
 def test_a_condition_leaves_a_chart_out(chart: str) -> None:
     values = {"global.imageRegistry": "registry.example", f"{chart}.enabled": False}
     rendered = charts.render("webagent", values=values)

@@ -121,6 +121,10 @@ exec python -m torch.distributed.run --standalone --nproc-per-node={{ .ranks }} 
 {{- end -}}
 
 {{- define "trainer.config" -}}
+{{- $own := and .Values.storage.create (eq (include "common.claim" .) (include "common.fullname" .)) -}}
+{{- if and (gt (int .Values.nodes) 1) $own (not (has "ReadWriteMany" .Values.storage.accessModes)) -}}
+{{- fail "several nodes share one claim: storage.accessModes must hold ReadWriteMany" -}}
+{{- end -}}
 server:
   {{- include "common.serverConfig" (dict "ctx" . "port" 50055 "healthPort" 50085 "metrics" true) | nindent 2 }}
 telemetry:
