@@ -162,6 +162,7 @@ GLOBAL: Schema = {
         },
         "imagePullSecrets": STRINGS,
         "otlpEndpoint": {"type": "string", "pattern": "^$|^https?://"},
+        "otlpPeers": _objects(),
         "sharedClaim": {"type": "string"},
         "payloadsUri": {"type": "string", "pattern": "^$|^[a-z0-9]+://"},
         "tls": {

@@ -145,6 +145,16 @@ def test_metrics_are_open_to_nobody_unless_named() -> None:
     assert {port["port"] for rule in rules for port in rule["ports"]} == {50051}
 
 
+def test_traces_may_leave_to_the_collector_s_port() -> None:
+    def ports(**values: Any) -> set[Any]:
+        rules = charts.render("env", values=REGISTRY | values).one("NetworkPolicy")["spec"]["egress"]
+        return {port["port"] for rule in rules for port in rule["ports"]}
+
+    assert ports() == {53}
+    assert ports(**{"global.otlpEndpoint": "http://otel:4318"}) == {53, 4318}
+    assert ports(**{"telemetry.otlpEndpoint": "https://otel.example"}) == {53, 4317}
+
+
 def test_a_training_job_is_indexed_and_finds_its_first_pod() -> None:
     rendered = charts.case("trainer/nodes-job-values")
     job = rendered.one("Job")

@@ -62,6 +62,7 @@ CONTRADICTIONS: list[tuple[str, dict[str, Any], str]] = [
     ("env", {"resources": None}, "must name cpu and memory"),
     ("inference", {"multinode.enabled": True}, "needs multinode.workerCommand"),
     ("trainer", {}, "mode job needs run"),
+    ("rollout", {"queue.url": "nats://a:b@nats:4222", "queue.provision.hook": True}, "name queue.urlSecret"),
     ("trainer", {**RUN, "nodes": 2}, "must hold ReadWriteMany"),
     ("webagent", {"global.imageRegistry": ""}, "build and push the images first"),
     ("webagent", {"global.nats.external.url": "nats://elsewhere:4222"}, "exclude each other"),

@@ -5,6 +5,7 @@ Kubelet's probes come from the node, which policies let through.
 
 {{- define "common.networkPolicy" -}}
 {{- if .Values.networkPolicy.enabled -}}
+{{- $global := default (dict) .Values.global -}}
 {{- $spec := include "common.spec" . | fromYaml -}}
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -52,6 +53,13 @@ spec:
           protocol: TCP
     {{- with $spec.egress }}
     {{- toYaml . | nindent 4 }}
+    {{- end }}
+    {{- with default (get $global "otlpEndpoint") .Values.telemetry.otlpEndpoint }}
+    - to:
+        {{- toYaml (default (list (dict "namespaceSelector" (dict))) (get $global "otlpPeers")) | nindent 8 }}
+      ports:
+        - port: {{ default "4317" (regexFind ":[0-9]+/?$" . | trimAll ":/") }}
+          protocol: TCP
     {{- end }}
     {{- if .Values.networkPolicy.internet.enabled }}
     - to:

@@ -340,7 +340,7 @@ imagePullPolicy: {{ $ctx.Values.image.pullPolicy }}
 command: [python, -c]
 args:
   - |
-    {{- .script | nindent 4 }}
+    {{- regexReplaceAll "(?m)^# ruff: .*\\n" .script "" | nindent 4 }}
 {{- with .env }}
 env:
   {{- toYaml . | nindent 2 }}
