@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from service_process import StartService, running_service
+from webagent.inference.v1 import inference_pb2_grpc
+from webagent_rollout.testing import ScriptedPolicy
+from webagent_runtime.config import ServerConfig
+from webagent_runtime.server import Server
 from webagent_runtime.testing import free_port, nats_server
 
 MODEL = charts.ROOT / "models" / "smollm2-135m-instruct"
@@ -28,7 +34,7 @@ def run_test(chart: str, address: str, place: Path) -> str:
     case = "trainer/service-values" if chart == "trainer" else f"{chart}/default-values"
     (container,) = charts.case(case).one("Pod")["spec"]["containers"]
     given = {each["name"]: each["value"] for each in container["env"]}
-    environment = {**os.environ, **given, "TARGET": address, "HOME": str(place)}
+    environment = {**os.environ, **given, "TARGET": address, "HOME": str(place), "SECONDS": "280"}
     assert container["command"] == ["python", "-c"]
     command = [sys.executable, "-c", *container["args"]]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=environment)
@@ -46,16 +52,30 @@ def test_the_evaluator_counts(start_service: StartService, tmp_path: Path) -> No
     assert "one success of two scored episodes" in run_test("evaluator", evaluator.address, tmp_path)
 
 
-def test_rollout_plays_an_episode(start_service: StartService, tmp_path: Path) -> None:
-    env = start_service("env", {"state_directory": tmp_path / "state"})
-    evaluator = start_service("evaluator")
+@pytest.fixture
+async def policy() -> AsyncIterator[str]:
+    """Where something answers as inference does; the expert's replies are rendered there too."""
+    server = Server(ServerConfig(port=0), name="inference", version="0")
+    register = inference_pb2_grpc.add_InferenceServiceServicer_to_server
+    server.add(register, ScriptedPolicy(), service="webagent.inference.v1.InferenceService", scope="inference")
+    await server.start()
+    server.set_ready(True)
+    yield f"127.0.0.1:{server.port}"
+    await server.stop(0)
+
+
+async def test_rollout_plays_an_episode(policy: str, start_service: StartService, tmp_path: Path) -> None:
+    env = await asyncio.to_thread(start_service, "env", {"state_directory": tmp_path / "state"})
+    evaluator = await asyncio.to_thread(start_service, "evaluator")
     settings = {
         "env.target": env.address,
+        "inference.target": policy,
         "evaluator.target": evaluator.address,
         "payloads.uri": (tmp_path / "payloads").as_uri(),
     }
-    rollout = start_service("rollout", settings)
-    assert "an episode was played and scored" in run_test("rollout", rollout.address, tmp_path)
+    rollout = await asyncio.to_thread(start_service, "rollout", settings)
+    told = await asyncio.to_thread(run_test, "rollout", rollout.address, tmp_path)
+    assert "an episode was played and scored" in told
 
 
 def test_inference_generates_a_token(start_service: StartService, tmp_path: Path) -> None:
@@ -143,13 +163,14 @@ def test_tls_and_tokens_hold_as_rendered(tmp_path: Path) -> None:
 
         allowed = run(TOKEN="secret")
         assert allowed.returncode == 0, allowed.stderr
-        assert "TOKEN_UNKNOWN" in run(TOKEN="guess").stderr
+        assert "is not known here" in run(TOKEN="guess").stderr
         assert run(TOKEN="secret", SERVER_NAME="somebody-else", SECONDS="3").returncode != 0
 
 
 def test_torchrun_s_command_gives_the_first_pod_rank_0(tmp_path: Path) -> None:
     """The rendered command of two pods, run as two processes, with a trainer that only says which rank it is."""
-    values = {"image.registry": "registry.example", "mode": "service", "nodes": 2, "ranksPerNode": 2}
+    values: dict[str, Any] = {"image.registry": "registry.example", "mode": "service", "nodes": 2, "ranksPerNode": 2}
+    values["storage.accessModes"] = ["ReadWriteMany"]
     template = charts.render("trainer", values=values).one("StatefulSet")["spec"]["template"]
     (container,) = template["spec"]["containers"]
     tini, dashes, *command = container["command"]

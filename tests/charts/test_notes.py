@@ -48,6 +48,6 @@ def test_notes_of_env_say_what_locks_pages_in() -> None:
 
 def test_notes_of_the_umbrella_say_what_is_on_and_what_is_for_trials() -> None:
     text = notes("webagent", "default")
-    assert text.count(": on") == len(charts.SERVICES)
+    assert text.count(": on\n") == len(charts.SERVICES)
     assert "for trials" in text
-    assert "not ReadWriteMany" in text
+    assert "is not ReadWriteMany" in text
