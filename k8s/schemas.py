@@ -238,6 +238,7 @@ OVERRIDES: dict[str, Schema] = {
     "auth.tokens": {"type": "object", "additionalProperties": STRINGS},
     "tls.certManager.issuerRef": {"$ref": "#/definitions/issuerRef"},
     "networkPolicy.clients": _objects(),
+    "networkPolicy.dns": _objects(),
     "networkPolicy.adminClients": _objects(),
     "networkPolicy.metricsClients": _objects(),
     "networkPolicy.extraIngress": _objects(),

@@ -202,6 +202,11 @@ def test_jobset_and_kubeflow_hold_the_same_pods() -> None:
         assert each["template"]["spec"]["backoffLimit"] == 0
 
 
+def test_only_a_waiting_trainer_has_a_disruption_budget() -> None:
+    assert not charts.case("trainer/job-values").all("PodDisruptionBudget")
+    assert charts.case("trainer/service-values").all("PodDisruptionBudget")
+
+
 def test_a_waiting_trainer_is_a_stateful_set_of_one_world() -> None:
     rendered = charts.case("trainer/service-nodes-values")
     spec = rendered.one("StatefulSet")["spec"]

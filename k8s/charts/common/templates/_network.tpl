@@ -42,10 +42,7 @@ spec:
     {{- end }}
   egress:
     - to:
-        - namespaceSelector: {}
-          podSelector:
-            matchLabels:
-              k8s-app: kube-dns
+        {{- toYaml .Values.networkPolicy.dns | nindent 8 }}
       ports:
         - port: 53
           protocol: UDP

@@ -77,7 +77,7 @@ ingress:
       {{- with .Values.networkPolicy.adminClients }}
       {{- toYaml . | nindent 6 }}
       {{- else }}
-      # Nobody: a label that no pod carries.
+      # Who may label pods of this namespace may call it.
       - podSelector:
           matchLabels:
             webagent/admin-client-of: {{ include "common.fullname" . }}
