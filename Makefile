@@ -1,6 +1,6 @@
 # Every target is a thin call; what it does stands in scripts/ or in the webagent command.
 .DEFAULT_GOAL := help
-.PHONY: help setup train test test-all lint type proto proto-check proto-baseline lock doctor up clean
+.PHONY: help setup train test test-all lint type proto proto-check proto-baseline charts lock doctor up clean
 BIN := .venv/bin
 ARGS ?=
 
@@ -33,6 +33,9 @@ proto-check: ## Lint the contracts, refuse breaking changes, prove the generated
 
 proto-baseline: ## Take today's contracts as the baseline of the breaking check
 	@scripts/proto.sh baseline
+
+charts: ## Write the charts' schemas, tables of values and the examples' renders
+	@$(BIN)/python k8s/generate.py && PYTHONPATH=tests/support $(BIN)/python tests/support/chart_goldens.py
 
 lock: ## Resolve the locks (ARGS=--upgrade to move the pins)
 	@scripts/lock.sh $(ARGS)

@@ -36,3 +36,15 @@ service evaluator
 service rollout queue s3
 service inference queue s3 vllm
 service trainer queue s3
+
+# vLLM for CUDA instead of for the CPU, for the image's target of that name. Its torch is PyPI's build, which brings the
+# CUDA libraries; triton is what it compiles with.
+cuda=.cache/venv-lock/cuda
+grep -v '^triton' requirements/overrides.txt >"$cuda.overrides"
+echo vllm==0.32.0 >"$cuda.in"
+"$uv" pip compile -q --no-progress --python-version 3.11 --python-platform x86_64-manylinux_2_28 --no-annotate \
+  --no-header --no-emit-index-url --no-emit-find-links --override "$cuda.overrides" \
+  --constraint services/rollout/requirements.lock --extra queue --extra s3 \
+  -o services/inference/requirements-cuda.lock "$cuda.in" \
+  proto/python/pyproject.toml libs/runtime/pyproject.toml services/inference/pyproject.toml
+echo "services/inference/requirements-cuda.lock: $(wc -l <services/inference/requirements-cuda.lock) packages"

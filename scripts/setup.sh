@@ -22,7 +22,7 @@ quietly() {
   fi
 }
 
-pip() { quietly .venv/bin/python -m pip --disable-pip-version-check install -q --progress-bar off --no-compile "$@"; }
+install() { quietly env PIP_OPTIONS="-q --progress-bar off --no-compile" scripts/install.sh "$@"; }
 
 # once NAME CONTENT COMMAND...: runs the command unless it ran to its end for the same content before.
 once() {
@@ -42,18 +42,13 @@ check_python() {
 }
 
 install_locked() {
-  say "installing torch"
-  # With its own dependencies: pip takes a CPU build where it finds one, else a CUDA build with what that needs.
-  pip --constraint requirements/local.lock torch==2.13.0
-  say "installing $(wc -l <requirements/local.lock) locked packages"
-  pip --no-deps -r requirements/local.lock
+  say "installing torch and $(wc -l <requirements/local.lock) locked packages"
+  install locked .venv requirements/local.lock
 }
 
 install_packages() {
   say "installing the packages of this repository"
-  local editable=()
-  for package in "${packages[@]}"; do editable+=(-e "$package"); done
-  pip --no-deps --no-build-isolation "${editable[@]}"
+  install editable .venv "${packages[@]}"
 }
 
 install_by_apt() {

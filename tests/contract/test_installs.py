@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from service_process import running_service
+from service_process import SERVICES, running_service
+from webagent_runtime.testing import nats_server
 
 ROOT = Path(__file__).parents[2]
+MODEL = ROOT / "models" / "smollm2-135m-instruct"
 IMPORT_ALL = (
     "import importlib, pathlib, webagent\n"
     "(root,) = webagent.__path__\n"
@@ -18,47 +22,51 @@ IMPORT_ALL = (
     "assert len(paths) >= 16, paths"
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def run(*command: str | Path) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    environment = {**os.environ, "PIP_OPTIONS": "-q"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1500, check=False, env=environment)
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheels of the packages, built from copies of what git tracks."""
-    source, built = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheels")
-    tracked = run("git", "-C", ROOT, "ls-files", "proto/python", "libs/runtime", "services").splitlines()
-    for name in tracked:
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What an image is built from: copies of what git tracks."""
+    source = tmp_path_factory.mktemp("source")
+    kept = ["proto/python", "libs/runtime", "services", "scripts/install.sh"]
+    for name in run("git", "-C", ROOT, "ls-files", *kept).splitlines():
         target = source / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes((ROOT / name).read_bytes())
-    packages = ["proto/python", "libs/runtime", "services/env", "services/evaluator", "services/rollout"]
-    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--wheel-dir", built]
-    run(*pip, *(source / package for package in packages))
-    return built
+        shutil.copy(ROOT / name, target)
+    return source
 
 
-def make_venv(place: Path, *requirements: str | Path) -> Path:
-    run(sys.executable, "-m", "venv", place)
-    run(place / "bin" / "pip", "install", "-q", "--no-deps", *requirements)
-    return place / "bin"
+def install(source: Path, venv: Path, lock: Path | None, *packages: str) -> Path:
+    """A clean environment, filled as an image is."""
+    run(sys.executable, "-m", "venv", venv)
+    if lock is not None:
+        run(source / "scripts" / "install.sh", "locked", venv, lock)
+    run(source / "scripts" / "install.sh", "packages", venv, *(source / package for package in packages))
+    return venv / "bin"
 
 
-@pytest.mark.parametrize("name", ["env", "evaluator", "rollout"])
-def test_a_service_runs_from_its_lock_alone(name: str, wheels: Path, tmp_path: Path) -> None:
-    packages = [*wheels.glob("webagent_proto*"), *wheels.glob("webagent_runtime*"), *wheels.glob(f"webagent_{name}*")]
-    programs = make_venv(tmp_path / "venv", "-r", ROOT / "services" / name / "requirements.lock", *packages)
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_runs_from_its_lock_alone(name: str, source: Path, tmp_path: Path) -> None:
+    lock = source / "services" / name / "requirements.lock"
+    programs = install(source, tmp_path / "venv", lock, "proto/python", "libs/runtime", f"services/{name}")
     scratch = (tmp_path / "scratch").absolute()
-    needs: dict[str, dict[str, object]] = {
-        "env": {"state_directory": scratch},
-        "rollout": {"payloads.uri": scratch.as_uri()},
-    }
-    with running_service(name, tmp_path / "log", needs.get(name, {}), programs=programs):
-        pass
+    with nats_server() as nats:
+        needs: dict[str, dict[str, object]] = {
+            "env": {"state_directory": scratch},
+            "inference": {"model.path": MODEL, "backend": "transformers", "admin.port": 0, "updates.staging": scratch},
+            "rollout": {"payloads.uri": scratch.as_uri()},
+            "trainer": {"queue.url": nats.url},
+        }
+        with running_service(name, tmp_path / "log", needs.get(name, {}), programs=programs):
+            pass
     if name == "env":
         missing = "import importlib.util as u; assert not [m for m in ('nats', 'torch') if u.find_spec(m)]"
         run(programs / "python", "-c", missing)
@@ -66,8 +74,16 @@ def test_a_service_runs_from_its_lock_alone(name: str, wheels: Path, tmp_path: P
 
 @pytest.mark.parametrize(("protobuf", "grpcio"), [("6.33.5", "1.81.1"), ("7.36.2", "1.85.3")], ids=["oldest", "newest"])
 def test_the_contracts_import_with_the_oldest_and_newest_protobuf(
-    protobuf: str, grpcio: str, wheels: Path, tmp_path: Path
+    protobuf: str, grpcio: str, source: Path, tmp_path: Path
 ) -> None:
-    needs = [f"protobuf=={protobuf}", f"grpcio=={grpcio}", "typing_extensions"]
-    programs = make_venv(tmp_path / "venv", *needs, *wheels.glob("webagent_proto*"))
+    programs = install(source, tmp_path / "venv", None, "proto/python")
+    run(
+        programs / "pip",
+        "install",
+        "-q",
+        "--no-deps",
+        f"protobuf=={protobuf}",
+        f"grpcio=={grpcio}",
+        "typing_extensions",
+    )
     run(programs / "python", "-W", "error", "-c", IMPORT_ALL)

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,8 +43,13 @@ StartService = Callable[..., Running]
 
 
 @contextmanager
-def running_service(name: str, log: Path, settings: dict[str, object], programs: Path = PROGRAMS) -> Iterator[Running]:
-    """Starts `webagent-<name>`, waits until it is ready, and ends it with all its processes."""
+def running_service(
+    name: str, log: Path, settings: Mapping[str, object], programs: Path = PROGRAMS, health: int | None = None
+) -> Iterator[Running]:
+    """Starts `webagent-<name>`, waits until it is ready, and ends it with all its processes.
+
+    `health` is the plaintext health port of a server with TLS.
+    """
     port = free_port()
     options = [f"--set={key}={value}" for key, value in {"server.port": port, **settings}.items()]
     with log.open("wb") as output:
@@ -55,7 +60,7 @@ def running_service(name: str, log: Path, settings: dict[str, object], programs:
             start_new_session=True,
         )
     try:
-        wait_until_ready(process, f"127.0.0.1:{port}", SERVICES[name], log)
+        wait_until_ready(process, f"127.0.0.1:{health or port}", SERVICES[name], log)
         yield Running(name, f"127.0.0.1:{port}", process, log)
         process.terminate()
         assert process.wait(STOP_SECONDS) == 0, f"{name} did not end well:\n{log.read_text()[-4000:]}"
