@@ -169,6 +169,10 @@ class RlConfig(Config):
     clip_high: float = Field(default=0.2, gt=0)
     kl_coefficient: float = Field(default=0.001, ge=0, description="0: no reference policy is kept")
     normalizer: Literal["turn-mean", "token-mean", "constant"] = "turn-mean"
+    official_release: bool = Field(
+        default=False,
+        description="learn each reply after its page's stand-in, as the paper's released code does; for comparison",
+    )
     sampler_ratio_cap: float = Field(default=2.0, ge=1, description="cap of the weight of tokens from older versions")
     optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-6)
 
@@ -195,6 +199,8 @@ class RlConfig(Config):
                 f"seeds {self.seeds.first}..{self.seeds.end - 1} and held_out_seeds "
                 f"{held_out.first}..{held_out.end - 1} overlap; held-out seeds must never be trained on"
             )
+        if self.official_release and not self.agent.compress_context:
+            raise ValueError("official_release learns from prompts without past pages; set agent.compress_context")
         if self.seeds.count < self.groups:
             raise ValueError(f"seeds.count {self.seeds.count} is below groups {self.groups}; widen the seeds")
         return self

@@ -21,11 +21,14 @@ from torch import Tensor
 from webagent_trainer.batches import LearningRow, per_token, share_out, token_advantages, token_weights
 from webagent_trainer.canary import Continuation, continue_greedily
 from webagent_trainer.config import DeepSpeedConfig, OptimizerConfig
-from webagent_trainer.loss import TokenLoss, cloning_loss, grpo_loss, sampler_weights
+from webagent_trainer.insight import PULLS, pull_sums
+from webagent_trainer.loss import TokenLoss, cloning_loss, grpo_loss, policy_pull, sampler_weights
 from webagent_trainer.model import PackedModel, load_model
 from webagent_trainer.packing import Pack
 
-_SUMS = ("loss", "tokens", "kl", "clipped", "surprise", "ratio", "ratio_tokens", "computed")
+# Summed over the rows of a step.
+SUMS = ("loss", "tokens", "kl", "clipped", "surprise", "computed", "entropy", "entropy_tokens")
+SUMS = (*SUMS, "ratio", "ratio_squares", "ratio_tokens", *PULLS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ class Learner:
         own: dict[int, tuple[float, ...]] = {}
         with torch.no_grad():
             for pack, members in self._share(rows):
-                values = model(pack, self._temperature).cpu().split(pack.reply_lengths)
+                values = model(pack, self._temperature)[0].cpu().split(pack.reply_lengths)
                 for row, value in zip(members, values, strict=True):
                     # Fillers are copies and not looked for.
                     if id(row) in index:
@@ -103,15 +106,16 @@ class Learner:
 
     def learn(self, rows: Sequence[LearningRow], objective: Objective, learning_rate: float) -> StepReport:
         """One optimizer step on the sum of the rows' losses."""
-        sums = dict.fromkeys(_SUMS, 0.0)
+        sums = dict.fromkeys(SUMS, 0.0)
         widest = 0.0
         for pack, members in self._share(rows):
-            logprobs = self._engine(pack, self._temperature)
+            logprobs, entropies = self._engine(pack, self._temperature)
             loss, report, spread = _pack_loss(logprobs, members, objective)
             # DeepSpeed averages gradients over ranks; the weights ask for their sum.
             self._engine.backward(loss * self._ranks, scale_wrt_gas=False)
             if any(row.weight for row in members):
                 report |= {"loss": loss.item(), "computed": float(len(pack.token_ids))}
+                report |= {"entropy": entropies.sum().item(), "entropy_tokens": float(len(entropies))}
                 sums = {name: value + report.get(name, 0.0) for name, value in sums.items()}
                 widest = max(widest, spread)
         for group in self._engine.optimizer.param_groups:
@@ -257,6 +261,11 @@ def _pack_loss(
         clip_high=objective.clip_high,
         kl_coefficient=objective.kl_coefficient,
     )
+    report |= pull_sums(
+        policy_pull(logprobs, tokens, clip_low=objective.clip_low, clip_high=objective.clip_high), rows
+    )
     gaps = (logprobs.detach() - sampler)[~stale]
-    report |= {"ratio": gaps.exp().sum().item(), "ratio_tokens": float(gaps.numel())}
+    ratios = gaps.exp()
+    report |= {"ratio": ratios.sum().item(), "ratio_squares": ratios.square().sum().item()}
+    report["ratio_tokens"] = float(gaps.numel())
     return loss, report, gaps.abs().max().item() if gaps.numel() else 0.0

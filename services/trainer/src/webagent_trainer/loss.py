@@ -77,6 +77,15 @@ def grpo_loss(
     return loss, report
 
 
+def policy_pull(logprobs: Tensor, tokens: TokenLoss, *, clip_low: float, clip_high: float) -> Tensor:
+    """|d loss / d log pi| of each token by the policy term alone: n_ij w rho |A|, and 0 where the clip holds it."""
+    with torch.no_grad():
+        ratio = torch.exp(logprobs - tokens.old)
+        clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
+        free = ratio * tokens.advantages <= clipped * tokens.advantages
+        return tokens.weights * tokens.sampler_weights * ratio * tokens.advantages.abs() * free
+
+
 def cloning_loss(logprobs: Tensor, weights: Tensor) -> tuple[Tensor, dict[str, float]]:
     """Weighted negative log-likelihood summed over the given tokens."""
     loss = -(weights * logprobs).sum()

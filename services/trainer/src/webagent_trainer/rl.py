@@ -13,7 +13,6 @@ dispatched at most `max_staleness` iterations ahead; with 0, rollout and trainin
 
 from __future__ import annotations
 
-import math
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -31,7 +30,9 @@ from webagent_trainer.chance import seeded
 from webagent_trainer.config import RlConfig
 from webagent_trainer.errors import RunFailedError
 from webagent_trainer.groups import Group
+from webagent_trainer.insight import describe
 from webagent_trainer.ledger import Entry
+from webagent_trainer.released import with_released_contexts
 from webagent_trainer.rows import Episode, Provenance, RefusedError, identity_of, sampled_episode
 from webagent_trainer.run import Run
 from webagent_trainer.sampler import TaskSampler
@@ -260,7 +261,8 @@ class Reinforcement:
             vocabulary=self._run.vocabulary,
             newest_version=self._run.newest_version,
         )
-        return sampled_episode(trajectory, provenance)
+        episode = sampled_episode(trajectory, provenance)
+        return with_released_contexts(episode) if self._config.official_release else episode
 
     def _take_up_unfinished(self) -> None:
         """Puts what an earlier process left, open or unused, back into play."""
@@ -288,21 +290,9 @@ class Reinforcement:
             log.info("groups_taken_up", groups=len(by_group))
 
     def _describe(self, groups: Sequence[Group], live: Sequence[LiveGroup], seconds: float) -> dict[str, float]:
-        rewards = [trajectory.reward for group in groups for trajectory in group.scored.values()]
-        episodes = sum(len(group.scored) + group.lost for group in groups)
-        stale = [self._run.lineage.staleness(episode.oldest_version) for group in live for episode in group.episodes]
-        metrics = {
-            "reward_mean": fmean(rewards) if rewards else math.nan,
-            "episodes": float(episodes),
-            "episodes_scored": float(len(rewards)),
-            "episodes_per_second": episodes / seconds if seconds else math.nan,
-            "groups": float(len(groups)),
-            "groups_live": float(len(live)),
-            "staleness": fmean(stale) if stale else 0.0,
-        }
-        turns = [len(trajectory.turns) for group in groups for trajectory in group.scored.values()]
-        if turns:
-            metrics["turns_mean"] = fmean(turns)
+        tolerance = self._config.variance_tolerance
+        metrics = describe(groups, live, self._run.lineage, seconds=seconds, tolerance=tolerance)
+        metrics["invalid_share"] = self._assembly.invalid_share()
         return metrics | {f"success/{task}": value for task, value in self._sampler.success.items()}
 
     def _finish(self) -> None:

@@ -22,6 +22,7 @@ from webagent_trainer.config import OptimizerConfig, RunConfig
 from webagent_trainer.crew import Crew
 from webagent_trainer.errors import RunFailedError, RunStoppedError
 from webagent_trainer.exchange import Exchange
+from webagent_trainer.journal import Journal
 from webagent_trainer.lineage import Lineage
 from webagent_trainer.publish import PolicyDirectory, write_model
 
@@ -50,6 +51,7 @@ class Run:
             run_id=self.run_id,
             tolerance=config.publish.canary_tolerance,
         )
+        self._journal = Journal(self._directory)
         self._best = self._directory / "best"
         self._ends: dict[str, int] = {}
         self._steps = 0
@@ -95,9 +97,7 @@ class Run:
         """Reports an iteration's numbers and writes them down."""
         self._board.update(iteration=iteration, metrics=dict(metrics), version=self.lineage.version)
         phase = self._board.status.phase
-        line = {"time": time.time(), "phase": phase, "iteration": iteration, "version": self.lineage.version, **metrics}
-        with (self._directory / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        self._journal.write(metrics, phase=phase, iteration=iteration, version=self.lineage.version)
         log.info("iteration", phase=phase, iteration=iteration, **{k: round(v, 4) for k, v in metrics.items()})
 
     def stop_point(self, phase: str, state: Callable[[], Mapping[str, Any]]) -> None:

@@ -40,7 +40,7 @@ from webagent_trainer.crew import Crew
 from webagent_trainer.exchange import Exchange
 from webagent_trainer.groups import Assembly
 from webagent_trainer.intake import Intake
-from webagent_trainer.learner import Objective, StepReport
+from webagent_trainer.learner import SUMS, Objective, StepReport
 from webagent_trainer.phases import train
 from webagent_trainer.testing import make_turn
 
@@ -225,8 +225,7 @@ class _Crew(Crew):
     def learn(self, rows: Sequence[LearningRow], objective: Objective, learning_rate: float) -> StepReport:
         self._clock.sleep(self._train_seconds)
         tokens = float(sum(len(row.reply) for row in rows))
-        sums = dict.fromkeys(("loss", "kl", "clipped", "surprise", "ratio", "ratio_tokens", "computed"), 0.0)
-        return StepReport(sums | {"tokens": tokens}, 1.0, 0.0)
+        return StepReport(dict.fromkeys(SUMS, 0.0) | {"tokens": tokens, "entropy_tokens": tokens}, 1.0, 0.0)
 
     def weights(self) -> dict[str, Tensor]:
         return {"weight": torch.zeros(1)}

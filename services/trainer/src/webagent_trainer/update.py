@@ -16,6 +16,7 @@ from webagent_trainer.advantage import group_advantages
 from webagent_trainer.batches import LearningRow, minibatches
 from webagent_trainer.config import RlConfig
 from webagent_trainer.crew import Crew
+from webagent_trainer.insight import pull_shares
 from webagent_trainer.learner import Objective, StepReport
 from webagent_trainer.lineage import Lineage
 from webagent_trainer.loss import turn_weights
@@ -49,8 +50,12 @@ def learning_rows(group: LiveGroup, config: RlConfig, lineage: Lineage) -> list[
                     reply=row.reply,
                     weight=weight,
                     advantage=advantage,
+                    turns=len(episode.turn_lengths),
                     sampler=row.logprobs,
-                    stale=tuple(lineage.staleness(version) != 0 for version in row.versions),
+                    # The sampler saw another context than the released one: its ratio says nothing, w is 1.
+                    stale=tuple(
+                        not config.official_release and lineage.staleness(version) != 0 for version in row.versions
+                    ),
                 )
             )
     return rows
@@ -86,7 +91,7 @@ def _numbers(rows: Sequence[LearningRow], reports: Sequence[StepReport], stages:
     useful = sum(len(row.context) + len(row.reply) for row in rows) * total["tokens"]
     useful /= sum(len(row.reply) for row in rows)
     seconds = stages.seconds["train"]
-    ratio, widest = _ratio(rows, reports)
+    ratio, spread, widest = _ratio(rows, reports)
     return {
         "steps": float(len(reports)),
         "rows": float(len(rows)),
@@ -95,26 +100,38 @@ def _numbers(rows: Sequence[LearningRow], reports: Sequence[StepReport], stages:
         "kl": total["kl"] / total["tokens"],
         "clipped_share": total["clipped"] / total["tokens"],
         "surprise": total["surprise"] / total["tokens"],
+        "entropy": total["entropy"] / total["entropy_tokens"],
         "gradient_norm": sum(report.gradient_norm for report in reports) / len(reports),
         "ratio_mean": ratio,
+        "ratio_spread": spread,
         "log_ratio_max": widest,
         "tokens_per_second": useful / seconds,
         "computed_tokens_per_second": total["computed"] / seconds,
+        **pull_shares(total),
     }
 
 
-def _ratio(rows: Sequence[LearningRow], reports: Sequence[StepReport]) -> tuple[float, float]:
-    """Mean of trainer over sampler at equal weights, and the largest |log ratio|; NaN without such tokens."""
+def _ratio(rows: Sequence[LearningRow], reports: Sequence[StepReport]) -> tuple[float, float, float]:
+    """Mean and deviation of trainer over sampler at equal weights, and the largest |log ratio|; NaN without such tokens."""
     if not rows[0].old:
         sums = reports[0].sums
-        return (sums["ratio"] / sums["ratio_tokens"] if sums["ratio_tokens"] else math.nan), reports[0].max_log_ratio
+        return *_moments(sums["ratio"], sums["ratio_squares"], sums["ratio_tokens"]), reports[0].max_log_ratio
     gaps = [
         old - sampler
         for row in rows
         for old, sampler, stale in zip(row.old, row.sampler, row.stale, strict=True)
         if not stale
     ]
-    return (sum(map(math.exp, gaps)) / len(gaps), max(map(abs, gaps))) if gaps else (math.nan, 0.0)
+    ratios = [math.exp(gap) for gap in gaps]
+    squares = sum(ratio * ratio for ratio in ratios)
+    return *_moments(sum(ratios), squares, len(ratios)), max(map(abs, gaps), default=0.0)
+
+
+def _moments(total: float, squares: float, count: float) -> tuple[float, float]:
+    if not count:
+        return math.nan, math.nan
+    mean = total / count
+    return mean, math.sqrt(max(squares / count - mean * mean, 0.0))
 
 
 def _filled(
