@@ -61,8 +61,9 @@ def main() -> None:
                 directory = Path(scratch) / f"{of}-{staleness}"
                 row = asyncio.run(measure(nats.url, directory, work))
                 base = base or row["useful_episodes_per_second"]
-                table[f"max_staleness={staleness}"] = row | {"times": round(row["useful_episodes_per_second"] / base, 2)}
-                print(f"step half of an {of}'s rollout, max_staleness {staleness}: {table[f'max_staleness={staleness}']}")
+                row["times"] = round(row["useful_episodes_per_second"] / base, 2)
+                table[f"max_staleness={staleness}"] = row
+                print(f"step half of an {of}'s rollout, max_staleness {staleness}: {row}", flush=True)
             results[of] = table
     if options.output is not None:
         options.output.write_text(json.dumps(results, indent=2) + "\n")

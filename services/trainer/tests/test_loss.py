@@ -8,7 +8,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from webagent_trainer.advantage import group_advantages, has_variance
-from webagent_trainer.loss import TokenLoss, cloning_loss, grpo_loss, kl_estimate, policy_pull, sampler_weights, turn_weights
+from webagent_trainer.loss import (
+    TokenLoss,
+    cloning_loss,
+    grpo_loss,
+    kl_estimate,
+    policy_pull,
+    sampler_weights,
+    turn_weights,
+)
 
 LOGPROB = st.floats(-6.0, -0.01)
 

@@ -1,4 +1,4 @@
-"""The loop's schedule, in simulated time: rollout goes on while the trainer steps, and with staleness 0 they take turns."""
+"""The loop's schedule in simulated time: rollout goes on while the trainer steps; with staleness 0 they take turns."""
 
 from pathlib import Path
 

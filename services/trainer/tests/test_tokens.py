@@ -4,6 +4,7 @@ Replies are cut into tokens at random, as a sampler may do, and never as a token
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -96,7 +97,7 @@ def test_rows_are_never_merged_where_a_prompt_does_not_extend_the_one_before(pla
 @given(episodes(compress=False))
 def test_without_compression_each_prompt_is_the_one_before_its_reply_and_more(played: Played) -> None:
     rows = read(played).rows
-    for before, after in zip(rows, rows[1:], strict=False):
+    for before, after in pairwise(rows):
         assert after.context[: len(before.context) + len(before.reply)] == (*before.context, *before.reply)
 
 

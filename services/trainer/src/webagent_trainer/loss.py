@@ -90,3 +90,23 @@ def cloning_loss(logprobs: Tensor, weights: Tensor) -> tuple[Tensor, dict[str, f
     """Weighted negative log-likelihood summed over the given tokens."""
     loss = -(weights * logprobs).sum()
     return loss, {"tokens": float(logprobs.numel()), "surprise": -logprobs.detach().sum().item()}
+
+
+def kl_fit_loss(
+    logprobs: Tensor,
+    reference: Tensor,
+    lengths: Sequence[int],
+    *,
+    advantages: Sequence[float],
+    weights: Sequence[float],
+    strength: float,
+) -> tuple[Tensor, dict[str, float]]:
+    """Sum over turns of weight * huber(beta mean_t(log pi - log pi_ref) - A): where beta log(pi / pi_ref) equals A,
+    pi is the policy of most reward under a KL penalty of strength beta. `lengths`: reply tokens of each turn.
+    """
+    gaps = torch.stack([part.mean() for part in (logprobs - reference).split(list(lengths))])
+    wanted = torch.tensor(advantages, dtype=gaps.dtype, device=gaps.device)
+    scales = torch.tensor(weights, dtype=gaps.dtype, device=gaps.device)
+    errors = torch.nn.functional.huber_loss(strength * gaps, wanted, reduction="none")
+    report = {"tokens": float(logprobs.numel()), "surprise": -logprobs.detach().sum().item()}
+    return (scales * errors).sum(), report

@@ -27,7 +27,7 @@ def with_released_contexts(episode: Episode) -> Episode:
         needle = (*row.context[-_OPENING:], *row.reply)
         found = _find(last.context, needle, cursor)
         if found is None:
-            raise RefusedError("REPLY_NOT_IN_PROMPT", "the last prompt does not hold an earlier reply as it was sampled")
+            raise RefusedError("REPLY_NOT_IN_PROMPT", "the last prompt lacks an earlier reply as it was sampled")
         cursor = found + len(needle)
         rows.append(replace(row, context=last.context[: cursor - len(row.reply)]))
     return replace(episode, rows=(*rows, last))

@@ -1,4 +1,4 @@
-"""Multi-turn GRPO, one iteration after the other.
+"""Learning from episodes that the policy plays, one iteration after the other.
 
     draw tasks ─► ledger ─► requests ─► (rollout plays) ─► intake ─► complete groups
                                                                           │
@@ -24,7 +24,6 @@ from webagent.inference.v1 import inference_pb2
 from webagent.trajectory.v1 import trajectory_pb2
 from webagent_runtime.metrics import INVALID_SHARE
 
-from webagent_trainer.advantage import has_variance
 from webagent_trainer.books import Books
 from webagent_trainer.chance import seeded
 from webagent_trainer.config import RlConfig
@@ -32,12 +31,13 @@ from webagent_trainer.errors import RunFailedError
 from webagent_trainer.groups import Group
 from webagent_trainer.insight import describe
 from webagent_trainer.ledger import Entry
+from webagent_trainer.methods import Method
 from webagent_trainer.released import with_released_contexts
 from webagent_trainer.rows import Episode, Provenance, RefusedError, identity_of, sampled_episode
 from webagent_trainer.run import Run
 from webagent_trainer.sampler import TaskSampler
 from webagent_trainer.stages import Stages
-from webagent_trainer.update import LiveGroup, update
+from webagent_trainer.update import LiveGroup
 
 log = structlog.get_logger()
 
@@ -48,8 +48,9 @@ _LONGEST_WAIT = 5.0
 class Reinforcement:
     """The phase: what is in play, what has been learned of the tasks, and how far it is."""
 
-    def __init__(self, run: Run, config: RlConfig, books: Books) -> None:
+    def __init__(self, run: Run, config: RlConfig, books: Books, method: Method) -> None:
         self._run = run
+        self._method = method
         self._config = config
         self._ledger = books.ledger
         self._archive = books.archive
@@ -101,7 +102,7 @@ class Reinforcement:
         chance = seeded("minibatches", self._run.config.seed, self._iteration)
         self._iteration += 1
         if live:
-            metrics |= update(self._run.crew, live, self._config, self._run.lineage, chance, stages)
+            metrics |= self._method.update(live, self._run.lineage, chance, stages)
             self._ledger.use([episode.episode_id for group in live for episode in group.episodes], "TRAINED")
             self._publish(live, stages)
         else:
@@ -245,7 +246,7 @@ class Reinforcement:
         rewards = [episode.reward for episode in episodes]
         if rewards:
             self._sampler.learn(group.task, fmean(rewards))
-        if has_variance(rewards, tolerance=self._config.variance_tolerance):
+        if self._method.takes(rewards):
             return LiveGroup(group.task, tuple(episodes))
         self._ledger.use([episode.episode_id for episode in episodes], "NO_VARIANCE")
         return None

@@ -1,8 +1,8 @@
 """TensorBoard's event file, written without TensorBoard: scalars only, one record a step.
 
-    record  length (uint64 LE) | masked CRC-32C of the length | event | masked CRC-32C of the event
-    event   1: wall time (double)  2: step (varint)  3: file version (string)  5: summary
-    summary 1: value { 1: tag (string)  2: simple value (float) }, repeated
+record  length (uint64 LE) | masked CRC-32C of the length | event | masked CRC-32C of the event
+event   1: wall time (double)  2: step (varint)  3: file version (string)  5: summary
+summary 1: values, repeated; each 1: tag (string)  2: simple value (float)
 """
 
 from __future__ import annotations

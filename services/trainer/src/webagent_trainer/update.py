@@ -112,7 +112,7 @@ def _numbers(rows: Sequence[LearningRow], reports: Sequence[StepReport], stages:
 
 
 def _ratio(rows: Sequence[LearningRow], reports: Sequence[StepReport]) -> tuple[float, float, float]:
-    """Mean and deviation of trainer over sampler at equal weights, and the largest |log ratio|; NaN without such tokens."""
+    """Mean and deviation of trainer over sampler at equal weights, and the largest |log ratio|; NaN: no such tokens."""
     if not rows[0].old:
         sums = reports[0].sums
         return *_moments(sums["ratio"], sums["ratio_squares"], sums["ratio_tokens"]), reports[0].max_log_ratio
