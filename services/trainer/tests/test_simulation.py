@@ -42,7 +42,7 @@ async def test_staleness_of_2_is_at_least_two_and_a_half_times_as_fast_as_taking
     train_seconds = Workload(max_staleness=0).mean_rollout_seconds() / 2
     found = {
         staleness: await simulate(
-            Workload(max_staleness=staleness, train_seconds=train_seconds),
+            Workload(max_staleness=staleness, iterations=12, train_seconds=train_seconds),
             url=nats.url,
             directory=tmp_path / f"staleness-{staleness}",
         )

@@ -141,12 +141,17 @@ class RlConfig(Config):
     temperature: float = Field(default=1.0, gt=0)
     max_staleness: int = Field(default=0, ge=0, description="Versions an episode may lag behind; 0: synchronous.")
     deadline_seconds: float = Field(default=300.0, gt=0, description="From dispatch; then an episode is EXPIRED.")
+    method: dict[str, object] = Field(
+        default_factory=lambda: {"name": "m-grpo"},
+        description="`name`: m-grpo, filtered-bc, awr, digirl or webrl; beside it the method's own settings.",
+    )
 
 
 class DeepSpeedConfig(Config):
     """The engine that trains."""
 
     ranks: int = Field(default=1, ge=1, description="Processes of the trainer on this machine, one for each GPU.")
+    nodes: int = Field(default=1, ge=1, description="Machines of the trainer; more than 1 are started by hand.")
     zero_stage: Literal[1, 2, 3] = Field(default=1, description="What is sharded over ranks; 3: parameters too.")
     offload_optimizer: bool = Field(default=False, description="Keep the optimizer in host memory; GPUs only.")
     gradient_checkpointing: bool = Field(default=False, description="Compute activations again in the backward pass.")

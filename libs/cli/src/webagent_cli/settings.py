@@ -75,7 +75,7 @@ def trainer_run(run: Run, config: LoopConfig) -> dict[str, Any]:
         "seed": config.seed,
         "pause_between_phases": cloned,
         "payloads": {"uri": run.payloads.as_uri()},
-        "deepspeed": config.deepspeed.model_dump(exclude={"ranks"}),
+        "deepspeed": config.deepspeed.model_dump(exclude={"ranks", "nodes"}),
         "bc": None,
         "rl": {
             "suite": config.tasks.suite,

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from webagent_runtime.config import ConfigError
+
 from webagent_cli.clients import Clients
 from webagent_cli.config import LoopConfig, load_loop, parse_settings
 from webagent_cli.doctor import refuse_missing
@@ -42,6 +44,8 @@ def train(path: Path, *, runs: Path, name: str | None, resume: bool, dry_run: bo
     if dry_run:
         print_plan(config, display.console)
         return
+    if config.deepspeed.nodes > 1:
+        raise ConfigError("deepspeed.nodes is above 1: start the services by the commands that --dry-run prints")
     prepare_model(config.model, display.say)
     refuse_missing(config)
     run = interrupted or new_run(runs, name, label=path.stem)
