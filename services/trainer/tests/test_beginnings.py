@@ -70,7 +70,7 @@ def test_a_checkpoint_between_phases_or_damaged_is_a_clear_error(tiny_model: Pat
         weights_of(tmp_path / "1", **settings)  # type: ignore[arg-type]
 
 
-LORA = {"lora": {"rank": 4, "alpha": 8.0}}
+LORA = {"lora": {"rank": 4, "alpha": 8}}
 
 
 @pytest.mark.parametrize(("stage", "bf16"), [(1, False), pytest.param(3, True, marks=pytest.mark.slow)])

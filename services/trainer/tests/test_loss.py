@@ -192,3 +192,13 @@ def test_a_group_of_equal_rewards_has_no_variance(rewards: list[float]) -> None:
 
 def test_a_group_of_different_rewards_has_variance() -> None:
     assert has_variance([0.0, 0.0, 1.0], tolerance=1e-6)
+
+
+def test_the_noise_of_another_arithmetic_clips_no_long_episode() -> None:
+    chance = random.Random(0)
+    # The ratio is each token's own: over 2,000 tokens one of the whole sequence would be far outside of any clip.
+    noise = torch.tensor([chance.gauss(0.0, 0.012) for _ in range(2000)], dtype=torch.float64)
+    ones = torch.ones(2000, dtype=torch.float64)
+    spec = TokenLoss(ones, ones, -ones, ones, None)
+    _, report = grpo_loss(noise - 1.0, spec, clip_low=0.2, clip_high=0.2, kl_coefficient=0.0)
+    assert report["clipped"] <= 0.05 * 2000

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ from webagent.trajectory.v1 import trajectory_pb2
 from webagent_runtime import delimited
 from webagent_runtime.config import validate
 from webagent_runtime.queue import Queue
+from webagent_trainer.batches import LearningRow
 from webagent_trainer.board import Board
 from webagent_trainer.config import RunConfig
 from webagent_trainer.crew import Crew, join
 from webagent_trainer.errors import RunFailedError
 from webagent_trainer.exchange import Exchange
+from webagent_trainer.learner import Objective, StepReport
 from webagent_trainer.offline import read_groups
 from webagent_trainer.phases import train
 from webagent_trainer.testing import GOOD, VOCABULARY, make_turn, prompt_of
@@ -52,12 +55,24 @@ def run_config(directory: Path, model: Path, **changes: Any) -> RunConfig:
     return validate(RunConfig, values | {"checkpoints": {"every": 2}} | changes, source="test")
 
 
-async def do(queue: Queue, config: RunConfig) -> list[dict[str, Any]]:
+class DyingCrew(Crew):
+    """Ends at its fourth step, as a crash would: nothing is saved."""
+
+    steps = 0
+
+    def learn(self, rows: Sequence[LearningRow], objective: Objective, learning_rate: float) -> StepReport:
+        self.steps += 1
+        if self.steps == 4:
+            raise RuntimeError("power cut")
+        return super().learn(rows, objective, learning_rate)
+
+
+async def do(queue: Queue, config: RunConfig, crew: type[Crew] = Crew) -> list[dict[str, Any]]:
     join(60)
     exchange = Exchange(asyncio.get_running_loop(), queue)
     config.run_directory.mkdir(exist_ok=True)
     board = Board(config.run_directory.name)
-    await asyncio.to_thread(train, config, crew=Crew(), exchange=exchange, board=board, books=None)
+    await asyncio.to_thread(train, config, crew=crew(), exchange=exchange, board=board, books=None)
     return [json.loads(line) for line in (config.run_directory / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -79,6 +94,23 @@ async def test_a_run_learns_from_a_file_and_its_weights_begin_another(
     assert begun[0]["surprise"] != pytest.approx(lines[0]["surprise"], abs=1e-3)
     # A run that is done is not done again.
     assert len(await do(queue, first)) == len(lines)
+
+
+@pytest.mark.parametrize("name", ["m-grpo", pytest.param("webrl", marks=pytest.mark.slow)])
+async def test_a_run_that_crashed_goes_on_along_the_curve_of_one_that_did_not(
+    queue: Queue, tiny_model: Path, tmp_path: Path, name: str
+) -> None:
+    path = stored(tmp_path / "old.trajectories")
+    rl = {"stored": path, "iterations": 6, "method": {"name": name}}
+    whole = await do(queue, run_config(tmp_path / f"whole-{name}", tiny_model, rl=rl))
+    crashed = run_config(tmp_path / f"crashed-{name}", tiny_model, rl=rl)
+    with pytest.raises(RuntimeError, match="power cut"):
+        await do(queue, crashed, DyingCrew)
+    lines = await do(queue, crashed)
+    # The checkpoint of iteration 2 is the newest: one iteration is done again.
+    assert [line["iteration"] for line in lines] == [1, 2, 3, 3, 4, 5, 6]
+    curve = {line["iteration"]: (line["loss"], line["gradient_norm"], line["surprise"]) for line in lines}
+    assert curve == {line["iteration"]: (line["loss"], line["gradient_norm"], line["surprise"]) for line in whole}
 
 
 def test_a_file_without_a_usable_episode_says_why(tmp_path: Path) -> None:

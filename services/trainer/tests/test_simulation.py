@@ -34,6 +34,15 @@ async def test_with_staleness_the_step_hides_behind_rollout(nats: NatsServer, tm
     assert found.counts["stale"] == 0
 
 
+@pytest.mark.parametrize("max_staleness", [0, 2])
+async def test_a_single_slot_and_the_smallest_group_make_progress(
+    nats: NatsServer, tmp_path: Path, max_staleness: int
+) -> None:
+    work = Workload(max_staleness=max_staleness, iterations=2, groups=1, group_size=2, slots=1, train_seconds=1.0)
+    found = await simulate(work, url=nats.url, directory=tmp_path / f"narrow-{max_staleness}")
+    assert found.counts["scored"] == 4
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 async def test_staleness_of_2_is_at_least_two_and_a_half_times_as_fast_as_taking_turns(

@@ -142,7 +142,7 @@ class RlConfig(Config):
     max_staleness: int = Field(default=0, ge=0, description="Versions an episode may lag behind; 0: synchronous.")
     deadline_seconds: float = Field(default=300.0, gt=0, description="From dispatch; then an episode is EXPIRED.")
     method: dict[str, object] = Field(
-        default_factory=lambda: {"name": "m-grpo"},
+        default={"name": "m-grpo"},
         description="`name`: m-grpo, filtered-bc, awr, digirl or webrl; beside it the method's own settings.",
     )
 

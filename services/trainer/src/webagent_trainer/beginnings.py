@@ -42,12 +42,13 @@ def weights_of(source: Path, *, base_model: Path, into: Path, dtype: torch.dtype
 
 def _engine_parameters(engine: Path) -> dict[str, Any]:
     """What DeepSpeed saved, whatever its stage and number of ranks."""
-    if list((engine / _TAG).glob("*zero_pp_rank*optim_states.pt")):
+    whole = engine / _TAG / "mp_rank_00_model_states.pt"
+    if not whole.is_file():
+        # ZeRO-3: every rank saved its share.
         found: dict[str, Any] = get_fp32_state_dict_from_zero_checkpoint(str(engine), tag=_TAG)
         return found
     # Written by a trainer, as everything in a checkpoint.
-    states = torch.load(engine / _TAG / "mp_rank_00_model_states.pt", map_location="cpu", weights_only=False)
-    parameters: dict[str, Any] = states["module"]
+    parameters: dict[str, Any] = torch.load(whole, map_location="cpu", weights_only=False)["module"]
     return parameters
 
 

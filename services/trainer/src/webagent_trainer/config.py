@@ -52,7 +52,7 @@ class LoraConfig(Config):
     """Low-rank adapters: the model itself stays as it is."""
 
     rank: int = Field(default=16, ge=1)
-    alpha: float = Field(default=32.0, gt=0, description="adapters are scaled by alpha / rank")
+    alpha: int = Field(default=32, ge=1, description="adapters are scaled by alpha / rank")
     layers: tuple[str, ...] = Field(
         default=("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
         min_length=1,

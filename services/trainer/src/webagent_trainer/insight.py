@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from webagent_trainer.advantage import has_variance
@@ -34,7 +35,7 @@ class _Live(Protocol):
 def pull_sums(pull: Tensor, rows: Sequence[LearningRow]) -> dict[str, float]:
     """The pull of a pack's tokens, summed under the names of PULLS."""
     sums = dict.fromkeys(PULLS, 0.0)
-    for row, part in zip(rows, pull.split([len(row.reply) for row in rows]), strict=True):
+    for row, part in zip(rows, torch.split(pull, [len(row.reply) for row in rows]), strict=True):
         value = part.sum().item()
         sums["pull"] += value
         if row.advantage > 0:

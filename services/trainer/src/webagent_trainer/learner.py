@@ -29,8 +29,10 @@ from webagent_trainer.model import PackedModel, load_model
 from webagent_trainer.packing import Pack
 
 # Summed over the rows of a step.
-SUMS = ("loss", "tokens", "kl", "clipped", "surprise", "computed", "entropy", "entropy_tokens")
-SUMS = (*SUMS, "ratio", "ratio_squares", "ratio_tokens", *PULLS)
+SUMS = (
+    *("loss", "tokens", "kl", "clipped", "surprise", "computed", "entropy", "entropy_tokens"),
+    *("ratio", "ratio_squares", "ratio_tokens", *PULLS),
+)
 
 
 @dataclass(frozen=True, slots=True)

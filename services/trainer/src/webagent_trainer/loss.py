@@ -104,7 +104,7 @@ def kl_fit_loss(
     """Sum over turns of weight * huber(beta mean_t(log pi - log pi_ref) - A): where beta log(pi / pi_ref) equals A,
     pi is the policy of most reward under a KL penalty of strength beta. `lengths`: reply tokens of each turn.
     """
-    gaps = torch.stack([part.mean() for part in (logprobs - reference).split(list(lengths))])
+    gaps = torch.stack([part.mean() for part in torch.split(logprobs - reference, list(lengths))])
     wanted = torch.tensor(advantages, dtype=gaps.dtype, device=gaps.device)
     scales = torch.tensor(weights, dtype=gaps.dtype, device=gaps.device)
     errors = torch.nn.functional.huber_loss(strength * gaps, wanted, reduction="none")

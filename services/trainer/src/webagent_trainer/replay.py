@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from webagent_trainer.rows import Episode, Row
 
@@ -35,10 +36,8 @@ class Replay:
         self._kept.extend(_episode(values) for values in json.loads(path.read_text()))
 
 
-def _episode(values: dict[str, object]) -> Episode:
+def _episode(values: dict[str, Any]) -> Episode:
     rows = tuple(
-        Row(*(tuple(row[name]) for name in ("context", "reply", "logprobs", "versions")))
-        for row in values["rows"]  # type: ignore[attr-defined]
+        Row(*(tuple(row[name]) for name in ("context", "reply", "logprobs", "versions"))) for row in values["rows"]
     )
-    lengths = tuple(values["turn_lengths"])  # type: ignore[arg-type]
-    return Episode(str(values["episode_id"]), float(values["reward"]), rows, lengths)  # type: ignore[arg-type]
+    return Episode(values["episode_id"], values["reward"], rows, tuple(values["turn_lengths"]))

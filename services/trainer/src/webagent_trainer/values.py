@@ -36,13 +36,13 @@ class ValueHeads:
         total = 0.0
         for _ in range(self._config.epochs):
             total = 0.0
-            for chosen in torch.randperm(len(states), generator=self._chance).split(_BATCH):
+            for chosen in torch.split(torch.randperm(len(states), generator=self._chance), _BATCH):
                 losses = [
                     nn.functional.binary_cross_entropy_with_logits(head(states[chosen])[:, 0], targets[chosen])
                     for head in heads
                 ]
                 self._adam.zero_grad()
-                torch.stack(losses).sum().backward()
+                torch.autograd.backward(losses)
                 self._adam.step()
                 total += sum(loss.item() for loss in losses) * len(chosen) / _HEADS
         return total / len(states)
