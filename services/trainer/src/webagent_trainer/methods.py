@@ -238,7 +238,7 @@ class WebRl(Valued):
     def _weighted(
         self, episodes: Sequence[Episode], chance: random.Random
     ) -> tuple[list[LearningRow], dict[str, float]]:
-        past = self._replay.episodes()
+        past = self._candidates(len(episodes), chance)
         values, metrics = self._learned_values(episodes)
         fresh = self._positive(episodes, values)
         old: list[LearningRow] = []
@@ -252,6 +252,12 @@ class WebRl(Valued):
         kept = chance.sample(kept, most) if len(kept) > most else kept
         self._replay.add(episodes)
         return [*rows[: len(fresh)], *kept], metrics | {"replayed": float(len(kept))}
+
+    def _candidates(self, fresh: int, chance: random.Random) -> list[Episode]:
+        """As many past episodes as may be replayed: each costs a pass for its values and one for its confidence."""
+        past = self._replay.episodes()
+        most = round(self._method.replay_share * fresh)
+        return chance.sample(past, most) if len(past) > most else past
 
     def _positive(self, episodes: Sequence[Episode], values: Sequence[Sequence[float]]) -> list[LearningRow]:
         rows = []
