@@ -16,7 +16,7 @@ import math
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -98,12 +98,12 @@ class Outcome:
 
 @dataclass
 class _Traffic:
-    """Messages under way; time stands still for them."""
+    """Episodes by the messages that are under way for them, however often delivered; time stands still meanwhile."""
 
-    dispatched: int = 0
-    taken: int = 0
-    published: int = 0
-    settled: int = 0
+    dispatched: set[str] = field(default_factory=set)
+    taken: set[str] = field(default_factory=set)
+    published: set[str] = field(default_factory=set)
+    settled: set[str] = field(default_factory=set)
 
 
 class _Assembly(Assembly):
@@ -121,7 +121,7 @@ class _Assembly(Assembly):
             if self._waiting:
                 self._waiting = False
                 self._clock.begin()
-            self._traffic.settled += 1
+            self._traffic.settled.add(episode_id)
             self._clock.check()
 
     def wait(self, timeout: float) -> None:
@@ -145,7 +145,7 @@ class _Exchange(Exchange):
         self.served = 0
 
     def dispatch(self, requests: Sequence[trajectory_pb2.RolloutRequest]) -> None:
-        self._traffic.dispatched += len(requests)
+        self._traffic.dispatched.update(request.episode.episode_id for request in requests)
         super().dispatch(requests)
 
     def announce(self, version: policy_pb2.PolicyVersion) -> None:
@@ -202,8 +202,8 @@ class _Player:
     def still(self) -> bool:
         """Whether nothing is under way that a slot or the trainer will react to at once."""
         traffic = self._traffic
-        hungry = self._playing < self._work.slots and traffic.taken < traffic.dispatched
-        return not hungry and traffic.settled == traffic.published
+        hungry = self._playing < self._work.slots and len(traffic.taken) < len(traffic.dispatched)
+        return not hungry and len(traffic.settled) == len(traffic.published)
 
     async def serve(self) -> None:
         """Says that the newest version is served."""
@@ -223,8 +223,8 @@ class _Player:
                     delivery = await requests.next(5.0)
                 self._clock.begin()
                 self._playing += 1
-                self._traffic.taken += 1
-                tasks.create_task(self._episode(delivery, self._traffic.taken))
+                self._traffic.taken.add(delivery.message.episode.episode_id)
+                tasks.create_task(self._episode(delivery, len(self._traffic.taken)))
 
     async def _episode(self, delivery: Delivery[trajectory_pb2.RolloutRequest], number: int) -> None:
         request = delivery.message
@@ -233,7 +233,7 @@ class _Player:
         turns = self._work.turns(chance)
         async with delivery.held():
             await self._clock.sleep_async(turns * self._work.turn_seconds)
-            self._traffic.published += 1
+            self._traffic.published.add(request.episode.episode_id)
             await self._queue.publish_trajectory(
                 trajectory_pb2.Trajectory(
                     run_id=request.run_id,
