@@ -50,12 +50,14 @@ def test_the_trainer_accepts_the_run(path: Path, tmp_path: Path) -> None:
     assert run.rl.sampling.max_tokens == config.agent.max_reply_tokens
 
 
-@pytest.mark.parametrize("variant", ["r1", "r1-zero"])
+@pytest.mark.parametrize("variant", ["r1", "r1-zero", "r1-cot"])
 def test_a_variant_without_cloning_has_no_cloning(variant: str, tmp_path: Path) -> None:
-    config = load_loop(ROOT / "configs" / "quick.yaml", {"variant": variant})
+    config = load_loop(ROOT / "configs" / "quick.yaml", {"variant": variant, "agent.thinking": True})
     run = validate(RunConfig, written(trainer_run(Run(tmp_path), config)), source="run")
     assert (run.bc is None) == (variant == "r1-zero")
-    assert run.pause_between_phases == (variant == "r1")
+    assert run.pause_between_phases == (variant != "r1-zero")
+    if run.bc is not None:
+        assert ("cot" in run.bc.demonstrations.name) == (variant == "r1-cot")
 
 
 def test_a_services_own_settings_are_laid_over(tmp_path: Path) -> None:

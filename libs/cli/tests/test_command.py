@@ -60,6 +60,7 @@ def test_a_dry_run_prints_the_plan_and_starts_nothing(path: Path, tmp_path: Path
     assert answer.returncode == 0, answer.stderr
     assert "Memory estimate" in answer.stdout
     assert "trainer, each rank" in answer.stdout
+    assert "-m webagent_trainer" in answer.stdout or "webagent-trainer --config" in answer.stdout
     assert "config/rollout.yaml" in answer.stdout
     assert not any(tmp_path.iterdir())
 

@@ -36,12 +36,21 @@ def parse(**rl: Any) -> RunConfig:
         ({"tasks": []}, "at least 1"),
         ({"normalizer": "mean"}, "turn-mean"),
         ({"klcoefficient": 0.1}, "kl_coefficient"),
+        ({"method": {"name": "ppo"}}, "filtered-bc"),
+        ({"method": {"name": "awr", "decay": 0.5}}, "decay"),
+        ({"official_release": True, "agent": {"compress_context": False}}, "set agent.compress_context"),
     ],
 )
 def test_a_contradiction_is_refused_in_one_line(rl: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message) as error:
         parse(**rl)
     assert "\n" not in str(error.value)
+
+
+def test_the_default_method_is_the_papers() -> None:
+    rl = parse().rl
+    assert rl is not None
+    assert (rl.method.name, rl.official_release, rl.stored, rl.normalizer) == ("m-grpo", False, None, "turn-mean")
 
 
 @pytest.mark.parametrize(

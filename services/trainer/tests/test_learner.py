@@ -134,3 +134,19 @@ def test_only_the_newest_versions_and_those_asked_for_are_kept(tiny_model: Path,
         directory.write({"w": torch.zeros(2, dtype=torch.bfloat16)}, [], version=version, parent=0, step=1, phase="rl")
     directory.keep(2, {3})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["3", "5", "6"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("stage", [1, 3])
+def test_saving_and_publishing_fifty_times_changes_nothing(
+    crew: Crew, tiny_model: Path, tmp_path: Path, stage: int
+) -> None:
+    begin(crew, tiny_model, zero_stage=stage)
+    expected = [crew.learn(make_rows(seed=n), CLONING, 1e-3).sums["loss"] for n in range(50)]
+    begin(crew, tiny_model, zero_stage=stage)
+    for number, loss in enumerate(expected):
+        assert crew.learn(make_rows(seed=number), CLONING, 1e-3).sums["loss"] == loss
+        crew.save(str(tmp_path / "engine"))
+        tensors = crew.weights()
+        assert all(tensor.numel() for tensor in tensors.values())

@@ -1,13 +1,22 @@
 """The loss against an independent computation in plain Python floats: value, and gradient by its closed form."""
 
 import math
+import random
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from webagent_trainer.advantage import group_advantages, has_variance
-from webagent_trainer.loss import TokenLoss, cloning_loss, grpo_loss, kl_estimate, sampler_weights, turn_weights
+from webagent_trainer.loss import (
+    TokenLoss,
+    cloning_loss,
+    grpo_loss,
+    kl_estimate,
+    policy_pull,
+    sampler_weights,
+    turn_weights,
+)
 
 LOGPROB = st.floats(-6.0, -0.01)
 
@@ -61,13 +70,62 @@ def test_value_and_gradient_are_those_of_the_formula(batch: list[dict[str, float
         sampler_weights=sampler_weights(column["old"], column["sampler"], stale, cap=2.0),
         reference=column["reference"],
     )
-    loss, report = grpo_loss(new, spec, clip_low=0.2, clip_high=0.28, kl_coefficient=0.01)
-    loss.backward()
-    value, gradient = expected(batch, 0.2, 0.28, 0.01)
+    for beta in (0.01, 0.0):
+        new.grad = None
+        loss, report = grpo_loss(new, spec, clip_low=0.2, clip_high=0.28, kl_coefficient=beta)
+        loss.backward()
+        value, gradient = expected(batch, 0.2, 0.28, beta)
+        assert loss.item() == pytest.approx(value, rel=1e-9, abs=1e-12)
+        assert new.grad is not None
+        assert new.grad.tolist() == pytest.approx(gradient, rel=1e-9, abs=1e-12)
+        assert report["tokens"] == len(batch)
+    pull = policy_pull(new, spec, clip_low=0.2, clip_high=0.28)
+    assert pull.tolist() == pytest.approx([abs(value) for value in gradient], rel=1e-9, abs=1e-12)
+
+
+GROUPS = st.lists(
+    st.lists(st.tuples(st.booleans(), st.lists(st.integers(1, 6), min_size=1, max_size=5)), min_size=2, max_size=4),
+    min_size=1,
+    max_size=3,
+)
+
+
+@pytest.mark.parametrize("normalizer", ["turn-mean", "token-mean", "constant"])
+@given(groups=GROUPS)
+def test_the_nested_means_over_unequal_turns_and_tokens_are_those_of_the_paper(
+    normalizer: str, groups: list[list[tuple[bool, list[int]]]]
+) -> None:
+    chance = random.Random(0)
+    flat: list[dict[str, float]] = []
+    value = 0.0
+    live = [group for group in groups if has_variance([float(good) for good, _ in group], tolerance=1e-6)]
+    for group in live:
+        advantages = group_advantages([float(good) for good, _ in group])
+        for advantage, (_, lengths) in zip(advantages, group, strict=True):
+            weights = turn_weights(
+                lengths,
+                group_size=len(group),
+                turn_budget=9,
+                normalizer=normalizer,  # type: ignore[arg-type]
+            )
+            turns = []
+            for length, weight in zip(lengths, weights, strict=True):
+                gaps = [chance.uniform(-0.5, 0.5) for _ in range(length)]
+                flat.extend({"gap": gap, "a": advantage, "weight": weight / len(live)} for gap in gaps)
+                rhos = [math.exp(gap) for gap in gaps]
+                turns.append([min(rho * advantage, min(max(rho, 0.8), 1.2) * advantage) for rho in rhos])
+            if normalizer == "turn-mean":
+                mean = sum(sum(turn) / len(turn) for turn in turns) / len(turns)
+            elif normalizer == "token-mean":
+                mean = sum(map(sum, turns)) / sum(map(len, turns))
+            else:
+                mean = sum(sum(turn) / len(turn) for turn in turns) / 9
+            value -= mean / len(group) / len(live)
+    column = {name: torch.tensor([t[name] for t in flat], dtype=torch.float64) for name in ("gap", "a", "weight")}
+    ones = torch.ones(len(flat), dtype=torch.float64)
+    spec = TokenLoss(column["weight"], column["a"], torch.zeros_like(ones), ones, None)
+    loss, _ = grpo_loss(column["gap"], spec, clip_low=0.2, clip_high=0.2, kl_coefficient=0.0)
     assert loss.item() == pytest.approx(value, rel=1e-9, abs=1e-12)
-    assert new.grad is not None
-    assert new.grad.tolist() == pytest.approx(gradient, rel=1e-9, abs=1e-12)
-    assert report["tokens"] == len(batch)
 
 
 def test_without_a_reference_there_is_no_kl() -> None:
@@ -134,3 +192,13 @@ def test_a_group_of_equal_rewards_has_no_variance(rewards: list[float]) -> None:
 
 def test_a_group_of_different_rewards_has_variance() -> None:
     assert has_variance([0.0, 0.0, 1.0], tolerance=1e-6)
+
+
+def test_the_noise_of_another_arithmetic_clips_no_long_episode() -> None:
+    chance = random.Random(0)
+    # The ratio is each token's own: over 2,000 tokens one of the whole sequence would be far outside of any clip.
+    noise = torch.tensor([chance.gauss(0.0, 0.012) for _ in range(2000)], dtype=torch.float64)
+    ones = torch.ones(2000, dtype=torch.float64)
+    spec = TokenLoss(ones, ones, -ones, ones, None)
+    _, report = grpo_loss(noise - 1.0, spec, clip_low=0.2, clip_high=0.2, kl_coefficient=0.0)
+    assert report["clipped"] <= 0.05 * 2000

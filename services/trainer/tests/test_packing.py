@@ -59,7 +59,7 @@ def test_packing_changes_neither_log_probabilities_nor_gradients(
     sum(w * values.sum() for w, values in zip(weights, wanted, strict=True)).backward()
     seen = []
     for pack in pack_rows(rows, budget=budget):
-        values = packed(pack, temperature).split(pack.reply_lengths)
+        values = packed(pack, temperature)[0].split(pack.reply_lengths)
         for row, value in zip(pack.rows, values, strict=True):
             seen.append(row)
             torch.testing.assert_close(value, wanted[row], rtol=1e-4, atol=1e-5)
@@ -68,6 +68,17 @@ def test_packing_changes_neither_log_probabilities_nor_gradients(
     gradients = dict(packed.causal_lm.named_parameters())
     for name, parameter in plain.named_parameters():
         torch.testing.assert_close(gradients[name].grad, parameter.grad, rtol=1e-3, atol=1e-4)
+
+
+def test_the_entropy_is_that_of_the_distributions_that_replies_were_drawn_from(
+    models: tuple[torch.nn.Module, torch.nn.Module],
+) -> None:
+    plain, packed = models
+    (pack,) = pack_rows([Sample((3, 4, 5), (6, 7))], budget=100)
+    scores = plain(torch.tensor([[3, 4, 5, 6]])).logits[0, 2:].float().log_softmax(-1)
+    torch.testing.assert_close(packed(pack)[1], -(scores.exp() * scores).sum(-1), rtol=1e-4, atol=1e-5)
+    with torch.no_grad():
+        assert packed(pack)[1].numel() == 0
 
 
 @given(rows=samples(), budget=st.integers(1, 60))
@@ -89,7 +100,7 @@ def test_the_same_in_bfloat16_within_its_noise(tiny_model: Path) -> None:
     rows = [Sample(tuple(range(3, 40)), (5, 6, last)) for last in range(3, 20)]
     with torch.no_grad():
         (pack,) = pack_rows(rows, budget=1000)
-        together = model(pack).split(pack.reply_lengths)
+        together = model(pack)[0].split(pack.reply_lengths)
         for row, value in zip(pack.rows, together, strict=True):
             (single,) = pack_rows([rows[row]], budget=1000)
-            torch.testing.assert_close(value, model(single), rtol=0.0, atol=0.1)
+            torch.testing.assert_close(value, model(single)[0], rtol=0.0, atol=0.1)

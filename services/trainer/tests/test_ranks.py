@@ -1,4 +1,4 @@
-"""Two ranks with gloo and ZeRO-3 compute what one rank computes."""
+"""Two and three ranks with gloo compute what one rank computes, whatever ZeRO shards and however unequal the rows."""
 
 import json
 import os
@@ -26,6 +26,18 @@ crew.begin(DeepSpeedConfig(threads=1, zero_stage=int(stage), pack_tokens=20, bf1
 crew.open(model, model, OptimizerConfig(learning_rate=1e-3), 1.0)
 losses = [crew.learn(rows, Objective(cloning=True), 1e-3).sums["loss"] for _ in range(3)]
 losses.append(crew.learn(rows[:1], Objective(cloning=True), 1e-3).sums["loss"])
+sampled = [
+    LearningRow(
+        tuple(range(3, 9 + 3 * n)), tuple(range(5, 6 + n)), weight=0.1 + 0.05 * n, advantage=1.0 - 0.6 * n, turns=n,
+        sampler=(-2.0,) * (1 + n), stale=(n % 2 == 1,) * (1 + n), old=(-2.5,) * (1 + n), reference=(-2.2,) * (1 + n),
+    )
+    for n in range(4)
+]
+objective = Objective(kl_coefficient=0.01)
+reports = [crew.learn(sampled[:count], objective, 1e-3) for count in (4, 2, 1)]
+losses += [report.sums["loss"] for report in reports]
+losses += [report.gradient_norm for report in reports]
+losses += [report.sums["pull_success"] for report in reports]
 found = {
     "losses": losses,
     "logprobs": crew.logprobs(rows),
@@ -55,16 +67,25 @@ def run(tmp_path: Path, model: Path, *, ranks: int, stage: int) -> dict[str, obj
     return found
 
 
-@pytest.mark.timeout(300)
-def test_two_ranks_compute_what_one_does(tmp_path: Path, tiny_model: Path) -> None:
-    one = run(tmp_path, tiny_model, ranks=1, stage=1)
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory, tiny_model: Path) -> dict[str, object]:
+    return run(tmp_path_factory.mktemp("one"), tiny_model, ranks=1, stage=1)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("ranks", "stage"),
+    [(2, 3), *(pytest.param(*shape, marks=pytest.mark.slow) for shape in ((2, 1), (2, 2), (3, 1), (3, 2), (3, 3)))],
+)
+def test_more_ranks_compute_what_one_does(
+    tmp_path: Path, tiny_model: Path, one: dict[str, object], ranks: int, stage: int
+) -> None:
     # Five rows in five packs, and then a single one: neither is a multiple of the ranks.
-    two = run(tmp_path, tiny_model, ranks=2, stage=3)
-    assert two["sizes"] == one["sizes"]
-    assert two["greedy"] == one["greedy"]
+    more = run(tmp_path, tiny_model, ranks=ranks, stage=stage)
+    assert more["sizes"] == one["sizes"]
+    assert more["greedy"] == one["greedy"]
     for name in ("losses", "logprobs", "reference", "restored"):
-        flat = [pytest.approx(_flat(one[name]), rel=1e-4, abs=1e-5)]
-        assert _flat(two[name]) == flat[0]
+        assert _flat(more[name]) == pytest.approx(_flat(one[name]), rel=1e-4, abs=1e-5)
 
 
 def _flat(values: object) -> list[float]:

@@ -114,6 +114,15 @@ class DemosConfig(Config):
     seeds: SeedRange = Field(description="Seeds played on every task.")
 
 
+class ThoughtsConfig(Config):
+    """Who words the reasonings of r1-cot's demonstrations."""
+
+    endpoint: str | None = Field(
+        default=None, description="OpenAI-compatible endpoint, such as http://host:8000/v1; unset: a template."
+    )
+    model: str = Field(default="default", min_length=1, description="Model that the endpoint is asked for.")
+
+
 class BcConfig(Config):
     """Behaviour cloning on the demonstrations."""
 
@@ -141,12 +150,17 @@ class RlConfig(Config):
     temperature: float = Field(default=1.0, gt=0)
     max_staleness: int = Field(default=0, ge=0, description="Versions an episode may lag behind; 0: synchronous.")
     deadline_seconds: float = Field(default=300.0, gt=0, description="From dispatch; then an episode is EXPIRED.")
+    method: dict[str, object] = Field(
+        default={"name": "m-grpo"},
+        description="`name`: m-grpo, filtered-bc, awr, digirl or webrl; beside it the method's own settings.",
+    )
 
 
 class DeepSpeedConfig(Config):
     """The engine that trains."""
 
     ranks: int = Field(default=1, ge=1, description="Processes of the trainer on this machine, one for each GPU.")
+    nodes: int = Field(default=1, ge=1, description="Machines of the trainer; more than 1 are started by hand.")
     zero_stage: Literal[1, 2, 3] = Field(default=1, description="What is sharded over ranks; 3: parameters too.")
     offload_optimizer: bool = Field(default=False, description="Keep the optimizer in host memory; GPUs only.")
     gradient_checkpointing: bool = Field(default=False, description="Compute activations again in the backward pass.")
@@ -168,13 +182,18 @@ class EvalConfig(Config):
 class LoopConfig(Config):
     """One file for the whole loop."""
 
-    variant: Literal["r1", "r1-zero"] = Field(default="r1", description="r1: cloning, then RL. r1-zero: RL alone.")
+    variant: Literal["r1", "r1-zero", "r1-cot"] = Field(
+        default="r1",
+        description="r1: cloning, then RL. r1-zero: RL alone. r1-cot: cloning of demonstrations with a chain of "
+        "thought, then RL.",
+    )
     seed: int = Field(default=0, ge=0, description="Seed of training. Held-out seeds do not depend on it.")
     model: ModelConfig
     stack: StackConfig = StackConfig()
     tasks: TasksConfig
     agent: AgentConfig = AgentConfig()
     demos: DemosConfig
+    thoughts: ThoughtsConfig = ThoughtsConfig()
     bc: BcConfig = BcConfig()
     rl: RlConfig
     deepspeed: DeepSpeedConfig = DeepSpeedConfig()
@@ -193,6 +212,8 @@ class LoopConfig(Config):
                     f"eval.seeds ({held_out.first}..{held_out.first + held_out.count - 1}) overlap {name} "
                     f"({seeds.first}..{seeds.first + seeds.count - 1}): held-out seeds must never be trained on"
                 )
+        if self.variant == "r1-cot" and not self.agent.thinking:
+            raise ValueError("r1-cot teaches to think before acting: set agent.thinking")
         if self.eval.zero_shot_seeds > held_out.count:
             raise ValueError(
                 f"eval.zero_shot_seeds ({self.eval.zero_shot_seeds}) is more than eval.seeds.count ({held_out.count})"

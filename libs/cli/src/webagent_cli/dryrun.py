@@ -9,7 +9,8 @@ from rich.table import Table
 
 from webagent_cli.config import LoopConfig, SeedRange
 from webagent_cli.doctor import Health, examine
-from webagent_cli.estimate import estimate
+from webagent_cli.estimate import estimate, trainer_parts
+from webagent_cli.launch import launch_commands
 from webagent_cli.models import shape_of
 from webagent_cli.runs import Run
 from webagent_cli.settings import service_settings, trainer_run
@@ -38,9 +39,9 @@ def _memory(config: LoopConfig) -> Table:
     if shape is None:
         table.add_row(f"unknown: {config.model.path} is not here and model.shape is not set", "", "")
         return table
-    needs = estimate(shape, config)
-    for need in needs:
-        table.add_row(need.part, f"{need.device:.1f}", f"{need.host:.1f}")
+    for need in (*trainer_parts(shape, config), *estimate(shape, config)):
+        indented = need.part.startswith(" ")
+        table.add_row(need.part, f"{need.device:.1f}", f"{need.host:.1f}", style="dim" if indented else None)
     table.add_row("parameters", f"{shape.parameters / 1e9:.2f} G", "", style="dim")
     return table
 
@@ -58,6 +59,9 @@ def print_plan(config: LoopConfig, console: Console) -> None:
     console.print(yaml.safe_dump(trainer_run(run, config), sort_keys=False), markup=False, highlight=False)
     console.print(_episodes(config))
     console.print(_memory(config))
+    console.rule("by hand, in the run's directory", align="left")
+    for command in launch_commands(config):
+        console.print(command, markup=False, highlight=False, soft_wrap=True)
     for finding in examine(config):
         if finding.health is not Health.OK:
             console.print(

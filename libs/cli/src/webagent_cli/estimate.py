@@ -34,21 +34,35 @@ def _number(block: object, key: str, default: float) -> float:
     return float(value) if isinstance(value, int | float) else default
 
 
-def _trainer(shape: ModelShape, config: LoopConfig) -> Need:
+def trainer_parts(shape: ModelShape, config: LoopConfig) -> list[Need]:
+    """What one rank of the trainer keeps, part by part."""
     engine = config.deepspeed
-    weights = shape.parameters * BYTES_BF16 / (engine.ranks if engine.zero_stage >= ZERO_SHARDS_WEIGHTS else 1)
-    gradients = shape.parameters * BYTES_BF16 / (engine.ranks if engine.zero_stage >= ZERO_SHARDS_GRADIENTS else 1)
-    state = shape.parameters * BYTES_ADAM / (engine.ranks if engine.zero_stage >= 1 else 1)
-    reference = weights if config.rl.kl_coefficient > 0 else 0.0
-    offload = engine.offload_optimizer
+    ranks = engine.ranks * engine.nodes
+    whole = shape.parameters * BYTES_BF16
+    state = shape.parameters * BYTES_ADAM / ranks
+    grpo = config.rl.method.get("name", "m-grpo") == "m-grpo"
     kept_layers = 1 if engine.gradient_checkpointing else ACTIVATIONS_OF_A_LAYER
-    tokens = engine.pack_tokens
     # One residual stream a layer (or all that the backward pass reads), one layer in work, the replies' logits.
     streams = shape.layers * kept_layers + ACTIVATIONS_OF_A_LAYER
-    activations = tokens * shape.hidden_size * BYTES_BF16 * streams
+    activations = engine.pack_tokens * shape.hidden_size * BYTES_BF16 * streams
     activations += config.agent.max_reply_tokens * shape.vocab_size * 4
-    device = weights + gradients + reference + activations + (0.0 if offload else state)
-    return Need("trainer, each rank", device / GIB, (state / GIB if offload else 0.0) + RUNTIME_GIB)
+    offload = engine.offload_optimizer
+    parts = {
+        "weights": (whole / (ranks if engine.zero_stage >= ZERO_SHARDS_WEIGHTS else 1), 0.0),
+        "gradients": (whole / (ranks if engine.zero_stage >= ZERO_SHARDS_GRADIENTS else 1), 0.0),
+        "optimizer": (0.0, state) if offload else (state, 0.0),
+        # A whole copy on every rank, whatever is sharded.
+        "reference policy": (whole if grpo and config.rl.kl_coefficient > 0 else 0.0, 0.0),
+        "activations": (activations, 0.0),
+        # Read whole by every rank before it is sharded.
+        "runtime, loading": (0.0, RUNTIME_GIB * GIB + whole),
+    }
+    return [Need(f"  {name}", device / GIB, host / GIB) for name, (device, host) in parts.items()]
+
+
+def _trainer(shape: ModelShape, config: LoopConfig) -> Need:
+    parts = trainer_parts(shape, config)
+    return Need("trainer, each rank", sum(part.device for part in parts), sum(part.host for part in parts))
 
 
 def _inference(shape: ModelShape, config: LoopConfig) -> Need:

@@ -168,11 +168,21 @@ def demos(
 
 
 @app.command()
-def ledger(run: RunArgument = "latest", runs: RunsOption = RUNS) -> None:
+def ledger(
+    run: RunArgument = "latest",
+    dead: Annotated[bool, typer.Option("--dead", help="List the run's dead letters instead.")] = False,
+    replay: Annotated[bool, typer.Option("--replay", help="Put the dead letters back on their streams.")] = False,
+    queue: Annotated[str | None, typer.Option(help="Queue of the dead letters; else the run's own.")] = None,
+    runs: RunsOption = RUNS,
+) -> None:
     """Prints how every training episode ended; the counts add up."""
+    from webagent_cli.dead import dead_letters  # noqa: PLC0415
     from webagent_cli.ledger import ledger as command  # noqa: PLC0415
 
-    _run(lambda: command(run, runs=runs))
+    if dead or replay:
+        _run(lambda: dead_letters(run, runs=runs, url=queue, replay=replay))
+    else:
+        _run(lambda: command(run, runs=runs))
 
 
 @app.command()

@@ -55,6 +55,11 @@ class Run:
         """The demonstrations, as delimited trajectories."""
         return self.path / "demos.trajectories"
 
+    @property
+    def reasoned_demos(self) -> Path:
+        """The demonstrations with a chain of thought."""
+        return self.path / "demos-cot.trajectories"
+
     def episodes(self, phase: str) -> Path:
         """The evaluation episodes of a phase, as delimited trajectories."""
         return self.path / f"eval-{phase}.trajectories"

@@ -75,7 +75,7 @@ def trainer_run(run: Run, config: LoopConfig) -> dict[str, Any]:
         "seed": config.seed,
         "pause_between_phases": cloned,
         "payloads": {"uri": run.payloads.as_uri()},
-        "deepspeed": config.deepspeed.model_dump(exclude={"ranks"}),
+        "deepspeed": config.deepspeed.model_dump(exclude={"ranks", "nodes"}),
         "bc": None,
         "rl": {
             "suite": config.tasks.suite,
@@ -90,7 +90,7 @@ def trainer_run(run: Run, config: LoopConfig) -> dict[str, Any]:
     }
     if cloned:
         implied["bc"] = {
-            "demonstrations": str(run.demos),
+            "demonstrations": str(run.reasoned_demos if config.variant == "r1-cot" else run.demos),
             "optimizer": {"learning_rate": bc.learning_rate},
             **bc.model_dump(exclude={"learning_rate"}),
         }

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from webagent_runtime.config import ConfigError
+
 from webagent_cli.clients import Clients
 from webagent_cli.config import LoopConfig, load_loop, parse_settings
 from webagent_cli.doctor import refuse_missing
@@ -42,6 +44,8 @@ def train(path: Path, *, runs: Path, name: str | None, resume: bool, dry_run: bo
     if dry_run:
         print_plan(config, display.console)
         return
+    if config.deepspeed.nodes > 1:
+        raise ConfigError("deepspeed.nodes is above 1: start the services by the commands that --dry-run prints")
     prepare_model(config.model, display.say)
     refuse_missing(config)
     run = interrupted or new_run(runs, name, label=path.stem)
@@ -84,6 +88,8 @@ class Training:
             if self.config.variant != "r1-zero":
                 with self._phase("demos"):
                     await demonstrate(clients, self.run, self.config, self.display)
+                if self.config.variant == "r1-cot":
+                    await self._add_thoughts()
                 with self._phase("bc"):
                     await trainer.run_until_paused()
                 await self._evaluate(clients, "bc", version=self.record.versions["bc"])
@@ -97,6 +103,12 @@ class Training:
         await asyncio.to_thread(write_report, self.run)
         self.display.say(result.headline())
         self.display.say(f"{duration(time.monotonic() - begun)}; report: {self.run.report}")
+
+    async def _add_thoughts(self) -> None:
+        from webagent_cli.thoughts import add_thoughts  # noqa: PLC0415  rollout need not be installed otherwise
+
+        with self._phase("thoughts"):
+            await add_thoughts(self.run, self.config, self.stack.addresses.of("inference"), self.display)
 
     def _say_ready(self, service: str, seconds: float) -> None:
         self.display.say(f"  {service:<10} ready after {seconds:.1f} s")

@@ -163,7 +163,7 @@ class EnvSession:
 
 
 class InferenceClient:
-    """Render and Generate for one episode."""
+    """Render, Generate and Score for one episode."""
 
     def __init__(self, config: TargetConfig, limits: LimitsConfig, session_key: str) -> None:
         self._limits = limits
@@ -188,6 +188,15 @@ class InferenceClient:
             request.request_id = f"{self._key}/{next(self._attempts)}"
             stub = await self._stub()
             return await ask(stub.Generate, request, self._limits.generate_seconds)
+
+        return await persist(once, outage_seconds=self._limits.outage_seconds, on_refusal=self._replica.leave)
+
+    async def score(self, request: inference_pb2.ScoreRequest) -> inference_pb2.ScoreResponse:
+        """Log-probabilities of given tokens."""
+
+        async def once() -> inference_pb2.ScoreResponse:
+            stub = await self._stub()
+            return await ask(stub.Score, request, self._limits.generate_seconds)
 
         return await persist(once, outage_seconds=self._limits.outage_seconds, on_refusal=self._replica.leave)
 

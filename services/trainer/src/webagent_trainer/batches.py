@@ -24,6 +24,8 @@ class LearningRow:
     reply: tuple[int, ...]
     weight: float
     advantage: float = 0.0
+    # Of the whole episode; for the report.
+    turns: int = 0
     # Per reply token; empty where the loss needs none.
     sampler: tuple[float, ...] = ()
     stale: tuple[bool, ...] = ()

@@ -138,6 +138,7 @@ def _metrics(state: CloningState, report: StepReport, rows: Sequence[LearningRow
     return {
         "epoch": float(state.epoch + 1),
         "loss": report.sums["loss"],
+        "entropy": report.sums["entropy"] / report.sums["entropy_tokens"],
         "gradient_norm": report.gradient_norm,
         "rows": float(len(rows)),
         "tokens": report.sums["tokens"],

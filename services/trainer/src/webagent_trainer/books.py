@@ -55,7 +55,7 @@ class Books:
 def open_books(config: RunConfig, board: Board) -> Books | None:
     """The books of a run that plays episodes; None if it plays none."""
     config.run_directory.mkdir(parents=True, exist_ok=True)
-    if config.rl is None:
+    if config.rl is None or config.rl.stored is not None:
         return None
     return Books(
         ledger=Ledger(config.run_directory / "ledger.sqlite"),

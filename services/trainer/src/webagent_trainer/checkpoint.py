@@ -64,26 +64,30 @@ class Checkpoints:
         numbers = self._numbers()
         if not numbers:
             return None
-        directory = self._root / str(max(numbers))
-        try:
-            summary = json.loads((directory / _COMPLETE).read_bytes())
-            text = (directory / _STATE).read_bytes()
-        except (OSError, ValueError) as error:
-            raise _damaged(directory, str(error)) from error
-        if hashlib.sha256(text).hexdigest() != summary["state_sha256"]:
-            raise _damaged(directory, f"{_STATE} has changed")
-        for name, size in summary["sizes"].items():
-            path = directory / name
-            if not path.is_file():
-                raise _damaged(directory, f"{name} is missing")
-            if path.stat().st_size != size:
-                raise _damaged(directory, f"{name} has {path.stat().st_size} bytes, not {size}")
-        return Checkpoint(json.loads(text), directory / _ENGINE if summary["engine"] else None)
+        return read_checkpoint(self._root / str(max(numbers)))
 
     def _numbers(self) -> list[int]:
         if not self._root.is_dir():
             return []
         return [int(entry.name) for entry in self._root.iterdir() if entry.name.isdigit()]
+
+
+def read_checkpoint(directory: Path) -> Checkpoint:
+    """The checkpoint in a directory, whole; RunFailedError if a piece is missing or damaged."""
+    try:
+        summary = json.loads((directory / _COMPLETE).read_bytes())
+        text = (directory / _STATE).read_bytes()
+    except (OSError, ValueError) as error:
+        raise _damaged(directory, str(error)) from error
+    if hashlib.sha256(text).hexdigest() != summary["state_sha256"]:
+        raise _damaged(directory, f"{_STATE} has changed")
+    for name, size in summary["sizes"].items():
+        path = directory / name
+        if not path.is_file():
+            raise _damaged(directory, f"{name} is missing")
+        if path.stat().st_size != size:
+            raise _damaged(directory, f"{name} has {path.stat().st_size} bytes, not {size}")
+    return Checkpoint(json.loads(text), directory / _ENGINE if summary["engine"] else None)
 
 
 def _files(directory: Path) -> list[Path]:

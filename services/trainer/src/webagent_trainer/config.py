@@ -22,6 +22,8 @@ from webagent_runtime.config import (
     validate,
 )
 
+from webagent_trainer.method_config import MethodConfig, MGrpoConfig
+
 # Whatever reshapes the sampled distribution: the sampler's log-probabilities would no longer be the model's.
 _BREAKS_RATIO = (
     "top_k",
@@ -46,6 +48,18 @@ class SeedRange(Config):
         return self.first + self.count
 
 
+class LoraConfig(Config):
+    """Low-rank adapters: the model itself stays as it is."""
+
+    rank: int = Field(default=16, ge=1)
+    alpha: int = Field(default=32, ge=1, description="adapters are scaled by alpha / rank")
+    layers: tuple[str, ...] = Field(
+        default=("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
+        min_length=1,
+        description="layers that get one, by the end of their names",
+    )
+
+
 class DeepSpeedConfig(Config):
     """The engine that holds parameters, gradients and optimizer."""
 
@@ -59,6 +73,7 @@ class DeepSpeedConfig(Config):
     gradient_checkpointing: bool = Field(default=False, description="recompute activations in the backward pass")
     threads: int | None = Field(default=None, ge=1, description="CPU threads of one rank; unset: all")
     pack_tokens: int = Field(default=2048, ge=1, description="tokens computed at once; bounds memory")
+    lora: LoraConfig | None = Field(default=None, description="unset: all parameters are trained")
 
 
 class OptimizerConfig(Config):
@@ -149,8 +164,9 @@ class InvalidBound(Config):
 
 
 class RlConfig(Config):
-    """Multi-turn GRPO."""
+    """Learning from episodes: by multi-turn GRPO, or by one of the methods it is compared with."""
 
+    method: MethodConfig = MGrpoConfig()
     suite: str = Field(min_length=1, description="suite that env serves")
     tasks: tuple[str, ...] = Field(min_length=1, description="tasks of the suite")
     seeds: SeedRange = Field(description="seeds that groups are drawn from")
@@ -169,6 +185,13 @@ class RlConfig(Config):
     clip_high: float = Field(default=0.2, gt=0)
     kl_coefficient: float = Field(default=0.001, ge=0, description="0: no reference policy is kept")
     normalizer: Literal["turn-mean", "token-mean", "constant"] = "turn-mean"
+    official_release: bool = Field(
+        default=False,
+        description="learn each reply after its page's stand-in, as the paper's released code does; for comparison",
+    )
+    stored: Path | None = Field(
+        default=None, description="delimited Trajectory messages to learn from; unset: episodes that rollout plays"
+    )
     sampler_ratio_cap: float = Field(default=2.0, ge=1, description="cap of the weight of tokens from older versions")
     optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-6)
 
@@ -195,6 +218,10 @@ class RlConfig(Config):
                 f"seeds {self.seeds.first}..{self.seeds.end - 1} and held_out_seeds "
                 f"{held_out.first}..{held_out.end - 1} overlap; held-out seeds must never be trained on"
             )
+        if self.official_release and not self.agent.compress_context:
+            raise ValueError("official_release learns from prompts without past pages; set agent.compress_context")
+        if self.official_release and self.method.name != "m-grpo":
+            raise ValueError(f"official_release belongs to m-grpo, not to {self.method.name}")
         if self.seeds.count < self.groups:
             raise ValueError(f"seeds.count {self.seeds.count} is below groups {self.groups}; widen the seeds")
         return self
@@ -221,6 +248,11 @@ class RunConfig(Config):
 
     run_directory: Path = Field(description="everything of the run lies here; its name is the run's id")
     model: Path = Field(description="directory of the base model: config.json, safetensors")
+    start_from: Path | None = Field(
+        default=None,
+        description="a version's or a checkpoint's directory, of any run: only its weights are taken, in place of the "
+        "model's own. A run with checkpoints of its own resumes from them, in full",
+    )
     seed: int = Field(default=0, ge=0)
     pause_between_phases: bool = Field(default=False, description="pause after cloning until ResumeRun")
     payloads: PayloadConfig | None = Field(default=None, description="unset: payloads/ in the run directory")

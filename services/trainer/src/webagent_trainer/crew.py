@@ -57,6 +57,11 @@ class Crew:
         values: list[tuple[float, ...]] = self._call("logprobs", rows, reference)
         return values
 
+    def states(self, rows: Sequence[LearningRow]) -> Tensor:
+        """See Learner."""
+        values: Tensor = self._call("states", rows)
+        return values
+
     def learn(self, rows: Sequence[LearningRow], objective: Objective, learning_rate: float) -> StepReport:
         """See Learner."""
         report: StepReport = self._call("learn", rows, objective, learning_rate)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,17 @@ from torch import Tensor
 from webagent_trainer.batches import LearningRow, per_token, share_out, token_advantages, token_weights
 from webagent_trainer.canary import Continuation, continue_greedily
 from webagent_trainer.config import DeepSpeedConfig, OptimizerConfig
-from webagent_trainer.loss import TokenLoss, cloning_loss, grpo_loss, sampler_weights
+from webagent_trainer.insight import PULLS, pull_sums
+from webagent_trainer.lora import add_adapters, exported, merged, without_adapters
+from webagent_trainer.loss import TokenLoss, cloning_loss, grpo_loss, kl_fit_loss, policy_pull, sampler_weights
 from webagent_trainer.model import PackedModel, load_model
 from webagent_trainer.packing import Pack
 
-_SUMS = ("loss", "tokens", "kl", "clipped", "surprise", "ratio", "ratio_tokens", "computed")
+# Summed over the rows of a step.
+SUMS = (
+    *("loss", "tokens", "kl", "clipped", "surprise", "computed", "entropy", "entropy_tokens"),
+    *("ratio", "ratio_squares", "ratio_tokens", *PULLS),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,8 @@ class Objective:
     clip_high: float = 0.2
     kl_coefficient: float = 0.0
     sampler_ratio_cap: float = 2.0
+    # Above 0: log pi / pi_ref is fitted to the advantage, and nothing is clipped.
+    kl_strength: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +77,8 @@ class Learner:
         self.close()
         dtype = compute_dtype(self._config)
         policy = load_model(Path(model), dtype=dtype)
+        if self._config.lora is not None:
+            add_adapters(policy.causal_lm, self._config.lora)
         if self._config.gradient_checkpointing:
             policy.causal_lm.gradient_checkpointing_enable({"use_reentrant": False})
         policy.train()
@@ -75,7 +86,8 @@ class Learner:
         self._stage = _stage(self._config, dtype, self._ranks)
         self._max_norm = optimizer.max_gradient_norm
         self._engine = _initialize(policy, self._config, self._stage, optimizer)
-        if reference is not None:
+        # With adapters, the policy without them is the reference.
+        if reference is not None and self._config.lora is None:
             self._reference = load_model(Path(reference), dtype=dtype).to(self._engine.device)
             self._reference.requires_grad_(False)
 
@@ -88,30 +100,43 @@ class Learner:
 
     def logprobs(self, rows: Sequence[LearningRow], reference: bool = False) -> list[tuple[float, ...]]:
         """The log-probability of each reply token of each row, under the policy or its reference."""
-        model: Any = self._reference if reference else self._engine
+        bare = reference and self._config.lora is not None
+        model: Any = self._reference if reference and not bare else self._engine
         index = {id(row): place for place, row in enumerate(rows)}
         own: dict[int, tuple[float, ...]] = {}
-        with torch.no_grad():
+        with torch.no_grad(), without_adapters(self._engine.module) if bare else nullcontext():
             for pack, members in self._share(rows):
-                values = model(pack, self._temperature).cpu().split(pack.reply_lengths)
+                values = model(pack, self._temperature)[0].cpu().split(pack.reply_lengths)
                 for row, value in zip(members, values, strict=True):
                     # Fillers are copies and not looked for.
                     if id(row) in index:
                         own[index[id(row)]] = tuple(value.tolist())
-        merged = own if self._ranks == 1 else self._merge(own)
-        return [merged[place] for place in range(len(rows))]
+        found = own if self._ranks == 1 else self._merge(own)
+        return [found[place] for place in range(len(rows))]
+
+    def states(self, rows: Sequence[LearningRow]) -> Tensor:
+        """The policy's hidden state at the end of each row's context, [rows, width], float32."""
+        index = {id(row): place for place, row in enumerate(rows)}
+        own: dict[int, tuple[float, ...]] = {}
+        with torch.no_grad():
+            for pack, members in self._share(rows):
+                values = self._engine(pack, self._temperature, states=True)[0].tolist()
+                own |= {index[id(row)]: tuple(v) for row, v in zip(members, values, strict=True) if id(row) in index}
+        found = own if self._ranks == 1 else self._merge(own)
+        return torch.tensor([found[place] for place in range(len(rows))])
 
     def learn(self, rows: Sequence[LearningRow], objective: Objective, learning_rate: float) -> StepReport:
         """One optimizer step on the sum of the rows' losses."""
-        sums = dict.fromkeys(_SUMS, 0.0)
+        sums = dict.fromkeys(SUMS, 0.0)
         widest = 0.0
         for pack, members in self._share(rows):
-            logprobs = self._engine(pack, self._temperature)
+            logprobs, entropies = self._engine(pack, self._temperature)
             loss, report, spread = _pack_loss(logprobs, members, objective)
             # DeepSpeed averages gradients over ranks; the weights ask for their sum.
             self._engine.backward(loss * self._ranks, scale_wrt_gas=False)
             if any(row.weight for row in members):
                 report |= {"loss": loss.item(), "computed": float(len(pack.token_ids))}
+                report |= {"entropy": entropies.sum().item(), "entropy_tokens": float(len(entropies))}
                 sums = {name: value + report.get(name, 0.0) for name, value in sums.items()}
                 widest = max(widest, spread)
         for group in self._engine.optimizer.param_groups:
@@ -123,14 +148,13 @@ class Learner:
     def weights(self) -> dict[str, Tensor]:
         """The policy's tensors as it computes with them, under the base model's names, on rank 0; empty elsewhere."""
         tensors: dict[str, Tensor] = {}
-        model = self._engine.module.causal_lm
-        for name, parameter in model.named_parameters():
-            with deepspeed.zero.GatheredParameters([parameter], enabled=self._stage == 3):
+        for name, parts, scale in exported(self._engine.module.causal_lm):
+            with deepspeed.zero.GatheredParameters(parts, enabled=self._stage == 3):
                 if self._rank == 0:
-                    if parameter.numel() == 0:
+                    if any(part.numel() == 0 for part in parts):
                         raise RuntimeError(f"{name} is empty: its shards were not gathered")
                     # A copy: training goes on while these are written.
-                    tensors[name] = parameter.detach().to("cpu", copy=True)
+                    tensors[name] = merged(parts, scale)
         return tensors
 
     def continuations(
@@ -203,7 +227,7 @@ def _stage(config: DeepSpeedConfig, dtype: torch.dtype, ranks: int) -> int:
 
 def _initialize(policy: PackedModel, config: DeepSpeedConfig, stage: int, optimizer: OptimizerConfig) -> Any:
     adamw = torch.optim.AdamW(
-        policy.parameters(),
+        [parameter for parameter in policy.parameters() if parameter.requires_grad],
         lr=optimizer.learning_rate,
         betas=(optimizer.beta1, optimizer.beta2),
         weight_decay=optimizer.weight_decay,
@@ -238,6 +262,16 @@ def _pack_loss(
     if objective.cloning:
         loss, report = cloning_loss(logprobs, weights)
         return loss, report, 0.0
+    if objective.kl_strength:
+        loss, report = kl_fit_loss(
+            logprobs,
+            per_token([row.reference for row in rows]).to(device),
+            [len(row.reply) for row in rows],
+            advantages=[row.advantage for row in rows],
+            weights=[row.weight for row in rows],
+            strength=objective.kl_strength,
+        )
+        return loss, report, 0.0
     sampler = per_token([row.sampler for row in rows]).to(device)
     stale = torch.tensor([flag for row in rows for flag in row.stale], device=device)
     # Without a value from when the batch began this is the batch's only step, which begins now.
@@ -257,6 +291,9 @@ def _pack_loss(
         clip_high=objective.clip_high,
         kl_coefficient=objective.kl_coefficient,
     )
+    report |= pull_sums(policy_pull(logprobs, tokens, clip_low=objective.clip_low, clip_high=objective.clip_high), rows)
     gaps = (logprobs.detach() - sampler)[~stale]
-    report |= {"ratio": gaps.exp().sum().item(), "ratio_tokens": float(gaps.numel())}
+    ratios = gaps.exp()
+    report |= {"ratio": ratios.sum().item(), "ratio_squares": ratios.square().sum().item()}
+    report["ratio_tokens"] = float(gaps.numel())
     return loss, report, gaps.abs().max().item() if gaps.numel() else 0.0

@@ -77,7 +77,36 @@ def grpo_loss(
     return loss, report
 
 
+def policy_pull(logprobs: Tensor, tokens: TokenLoss, *, clip_low: float, clip_high: float) -> Tensor:
+    """|d loss / d log pi| of each token by the policy term alone: n_ij w rho |A|, and 0 where the clip holds it."""
+    with torch.no_grad():
+        ratio = torch.exp(logprobs - tokens.old)
+        clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
+        free = ratio * tokens.advantages <= clipped * tokens.advantages
+        return tokens.weights * tokens.sampler_weights * ratio * tokens.advantages.abs() * free
+
+
 def cloning_loss(logprobs: Tensor, weights: Tensor) -> tuple[Tensor, dict[str, float]]:
     """Weighted negative log-likelihood summed over the given tokens."""
     loss = -(weights * logprobs).sum()
     return loss, {"tokens": float(logprobs.numel()), "surprise": -logprobs.detach().sum().item()}
+
+
+def kl_fit_loss(
+    logprobs: Tensor,
+    reference: Tensor,
+    lengths: Sequence[int],
+    *,
+    advantages: Sequence[float],
+    weights: Sequence[float],
+    strength: float,
+) -> tuple[Tensor, dict[str, float]]:
+    """Sum over turns of weight * huber(beta mean_t(log pi - log pi_ref) - A): where beta log(pi / pi_ref) equals A,
+    pi is the policy of most reward under a KL penalty of strength beta. `lengths`: reply tokens of each turn.
+    """
+    gaps = torch.stack([part.mean() for part in torch.split(logprobs - reference, list(lengths))])
+    wanted = torch.tensor(advantages, dtype=gaps.dtype, device=gaps.device)
+    scales = torch.tensor(weights, dtype=gaps.dtype, device=gaps.device)
+    errors = torch.nn.functional.huber_loss(strength * gaps, wanted, reduction="none")
+    report = {"tokens": float(logprobs.numel()), "surprise": -logprobs.detach().sum().item()}
+    return (scales * errors).sum(), report

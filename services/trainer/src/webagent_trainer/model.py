@@ -1,7 +1,8 @@
 """The policy as a module: a Hugging Face causal language model that reads packs.
 
-`PackedModel` returns one log-probability per reply token of a pack. Attention runs segment by segment, so nothing is
-padded and no token attends to another row; the output head runs only where a next token is wanted.
+`PackedModel` returns one log-probability per reply token of a pack, and the policy's entropy at some of them. Attention
+runs segment by segment, so nothing is padded and no token attends to another row; the output head runs only where a
+next token is wanted.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from transformers.modeling_utils import AttentionInterface
 from webagent_trainer.packing import Pack, Segment
 
 _ATTENTION = "webagent_packed"
+# The entropy of this many reply tokens tells a pack's well enough; each takes another pass over the vocabulary.
+_ENTROPY_TOKENS = 128
 
 
 def _packed_attention(
@@ -80,8 +83,12 @@ class PackedModel(nn.Module):
         super().__init__()
         self.causal_lm = causal_lm
 
-    def forward(self, pack: Pack, temperature: float = 1.0) -> Tensor:
-        """Log-probabilities of the pack's reply tokens, [sum of reply_lengths], float32."""
+    def forward(self, pack: Pack, temperature: float = 1.0, states: bool = False) -> tuple[Tensor, Tensor]:
+        """Log-probabilities of the pack's reply tokens, [sum of reply_lengths], float32.
+
+        And the entropy at up to 128 of them, evenly spread, without gradient; at none where no gradient is wanted.
+        With `states` instead the hidden state that each row's reply begins from, [rows, width], and nothing else.
+        """
         weight: Tensor = self.causal_lm.lm_head.weight
         masks = [_additive(segment.mask, weight) for segment in pack.segments]
         hidden = self.causal_lm.model(
@@ -91,9 +98,20 @@ class PackedModel(nn.Module):
             segments=pack.segments,
             masks=masks,
         ).last_hidden_state[0]
+        if states:
+            firsts = torch.tensor([0, *pack.reply_lengths[:-1]]).cumsum(0)
+            places = pack.nodes[pack.sources[firsts]].to(weight.device)
+            return hidden[places].float(), hidden.new_zeros(0)
         logits: Tensor = self.causal_lm.lm_head(hidden[pack.nodes.to(weight.device)]).float() / temperature
         sources, targets = pack.sources.to(weight.device), pack.targets.to(weight.device)
-        return logits[sources, targets] - logits.logsumexp(dim=-1)[sources]
+        logprobs = logits[sources, targets] - logits.logsumexp(dim=-1)[sources]
+        return logprobs, _entropies(logits.detach(), sources) if torch.is_grad_enabled() else logprobs.new_zeros(0)
+
+
+def _entropies(logits: Tensor, sources: Tensor) -> Tensor:
+    chosen = sources[:: -(-len(sources) // _ENTROPY_TOKENS)]
+    values = logits[chosen].log_softmax(dim=-1)
+    return -(values.exp() * values).sum(dim=-1)
 
 
 def _additive(mask: Tensor | None, like: Tensor) -> Tensor | None:

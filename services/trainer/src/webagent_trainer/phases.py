@@ -14,6 +14,8 @@ from webagent_trainer.checkpoint import Checkpoint
 from webagent_trainer.config import BcConfig, RlConfig, RunConfig
 from webagent_trainer.crew import Crew
 from webagent_trainer.exchange import Exchange
+from webagent_trainer.methods import method_of
+from webagent_trainer.offline import Offline
 from webagent_trainer.run import Run
 
 _DONE = "done"
@@ -30,7 +32,7 @@ def train(config: RunConfig, *, crew: Crew, exchange: Exchange, board: Board, bo
         if phase == bc.PHASE and config.bc is not None:
             _clone(run, config.bc, checkpoint, _DONE if config.rl is None else rl.PHASE)
             checkpoint, phase = None, _DONE if config.rl is None else rl.PHASE
-        if phase == rl.PHASE and config.rl is not None and books is not None:
+        if phase == rl.PHASE and config.rl is not None:
             _reinforce(run, config.rl, checkpoint, books)
             run.checkpoint(_DONE, {}, engine=False)
     finally:
@@ -49,19 +51,26 @@ def _clone(run: Run, config: BcConfig, checkpoint: Checkpoint | None, following:
     run.wait_served(config.serve_seconds, required=False)
 
 
-def _reinforce(run: Run, config: RlConfig, checkpoint: Checkpoint | None, books: Books) -> None:
+def _reinforce(run: Run, config: RlConfig, checkpoint: Checkpoint | None, books: Books | None) -> None:
     progress = checkpoint.state["progress"] if checkpoint is not None else {}
     if not progress:
         run.hold_point()
-    phase = rl.Reinforcement(run, config, books)
+    method = method_of(run.crew, config, seed=run.config.seed)
+    run.attach(method)
+    phase: rl.Reinforcement | Offline
+    if config.stored is not None:
+        phase = Offline(run, config, method, config.stored)
+    else:
+        assert books is not None
+        phase = rl.Reinforcement(run, config, books, method)
     phase.restore(progress)
     run.open(
         checkpoint,
         config.optimizer,
         after=bc.PHASE,
-        reference=config.kl_coefficient > 0,
+        reference=config.kl_coefficient > 0 and config.method.name == "m-grpo",
         temperature=config.sampling.temperature,
     )
     run.align(rl.PHASE)
-    run.wait_served(config.serve_seconds, required=True)
+    run.wait_served(config.serve_seconds, required=books is not None)
     phase.run()

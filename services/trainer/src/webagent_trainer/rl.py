@@ -1,4 +1,4 @@
-"""Multi-turn GRPO, one iteration after the other.
+"""Learning from episodes that the policy plays, one iteration after the other.
 
     draw tasks ─► ledger ─► requests ─► (rollout plays) ─► intake ─► complete groups
                                                                           │
@@ -13,7 +13,6 @@ dispatched at most `max_staleness` iterations ahead; with 0, rollout and trainin
 
 from __future__ import annotations
 
-import math
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -25,18 +24,20 @@ from webagent.inference.v1 import inference_pb2
 from webagent.trajectory.v1 import trajectory_pb2
 from webagent_runtime.metrics import INVALID_SHARE
 
-from webagent_trainer.advantage import has_variance
 from webagent_trainer.books import Books
 from webagent_trainer.chance import seeded
 from webagent_trainer.config import RlConfig
 from webagent_trainer.errors import RunFailedError
 from webagent_trainer.groups import Group
+from webagent_trainer.insight import describe
 from webagent_trainer.ledger import Entry
+from webagent_trainer.methods import Method
+from webagent_trainer.released import with_released_contexts
 from webagent_trainer.rows import Episode, Provenance, RefusedError, identity_of, sampled_episode
 from webagent_trainer.run import Run
 from webagent_trainer.sampler import TaskSampler
 from webagent_trainer.stages import Stages
-from webagent_trainer.update import LiveGroup, update
+from webagent_trainer.update import LiveGroup
 
 log = structlog.get_logger()
 
@@ -47,8 +48,9 @@ _LONGEST_WAIT = 5.0
 class Reinforcement:
     """The phase: what is in play, what has been learned of the tasks, and how far it is."""
 
-    def __init__(self, run: Run, config: RlConfig, books: Books) -> None:
+    def __init__(self, run: Run, config: RlConfig, books: Books, method: Method) -> None:
         self._run = run
+        self._method = method
         self._config = config
         self._ledger = books.ledger
         self._archive = books.archive
@@ -101,7 +103,7 @@ class Reinforcement:
         first = self._iteration == 0
         self._iteration += 1
         if live:
-            metrics |= update(self._run.crew, live, self._config, self._run.lineage, chance, stages, first=first)
+            metrics |= self._method.update(live, self._run.lineage, chance, stages, first=first)
             self._ledger.use([episode.episode_id for group in live for episode in group.episodes], "TRAINED")
             self._publish(live, stages)
         else:
@@ -245,7 +247,7 @@ class Reinforcement:
         rewards = [episode.reward for episode in episodes]
         if rewards:
             self._sampler.learn(group.task, fmean(rewards))
-        if has_variance(rewards, tolerance=self._config.variance_tolerance):
+        if self._method.takes(rewards):
             return LiveGroup(group.task, tuple(episodes))
         self._ledger.use([episode.episode_id for episode in episodes], "NO_VARIANCE")
         return None
@@ -261,7 +263,8 @@ class Reinforcement:
             vocabulary=self._run.vocabulary,
             newest_version=self._run.newest_version,
         )
-        return sampled_episode(trajectory, provenance)
+        episode = sampled_episode(trajectory, provenance)
+        return with_released_contexts(episode) if self._config.official_release else episode
 
     def _take_up_unfinished(self) -> None:
         """Puts what an earlier process left, open or unused, back into play."""
@@ -289,21 +292,9 @@ class Reinforcement:
             log.info("groups_taken_up", groups=len(by_group))
 
     def _describe(self, groups: Sequence[Group], live: Sequence[LiveGroup], seconds: float) -> dict[str, float]:
-        rewards = [trajectory.reward for group in groups for trajectory in group.scored.values()]
-        episodes = sum(len(group.scored) + group.lost for group in groups)
-        stale = [self._run.lineage.staleness(episode.oldest_version) for group in live for episode in group.episodes]
-        metrics = {
-            "reward_mean": fmean(rewards) if rewards else math.nan,
-            "episodes": float(episodes),
-            "episodes_scored": float(len(rewards)),
-            "episodes_per_second": episodes / seconds if seconds else math.nan,
-            "groups": float(len(groups)),
-            "groups_live": float(len(live)),
-            "staleness": fmean(stale) if stale else 0.0,
-        }
-        turns = [len(trajectory.turns) for group in groups for trajectory in group.scored.values()]
-        if turns:
-            metrics["turns_mean"] = fmean(turns)
+        tolerance = self._config.variance_tolerance
+        metrics = describe(groups, live, self._run.lineage, seconds=seconds, tolerance=tolerance)
+        metrics["invalid_share"] = self._assembly.invalid_share()
         return metrics | {f"success/{task}": value for task, value in self._sampler.success.items()}
 
     def _finish(self) -> None:

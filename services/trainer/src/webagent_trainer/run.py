@@ -12,16 +12,19 @@ import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
+from webagent_trainer.beginnings import weights_of
 from webagent_trainer.board import Board, State
 from webagent_trainer.checkpoint import Checkpoint, Checkpoints
 from webagent_trainer.config import OptimizerConfig, RunConfig
 from webagent_trainer.crew import Crew
 from webagent_trainer.errors import RunFailedError, RunStoppedError
 from webagent_trainer.exchange import Exchange
+from webagent_trainer.journal import Journal
+from webagent_trainer.learner import compute_dtype
 from webagent_trainer.lineage import Lineage
 from webagent_trainer.publish import PolicyDirectory, write_model
 
@@ -29,6 +32,16 @@ log = structlog.get_logger()
 
 _WELL_AHEAD = 3.0
 _CANDIDATES = 4
+
+
+class Attached(Protocol):
+    """What a phase keeps beside the engine's own files."""
+
+    def save(self, directory: Path) -> None:
+        """Writes it."""
+
+    def restore(self, directory: Path) -> None:
+        """Reads what `save` wrote."""
 
 
 class Run:
@@ -50,12 +63,18 @@ class Run:
             run_id=self.run_id,
             tolerance=config.publish.canary_tolerance,
         )
+        self._journal = Journal(self._directory)
         self._best = self._directory / "best"
         self._ends: dict[str, int] = {}
         self._steps = 0
         # Of the newest canaries; before there are any, some tokens do as well.
         self._prompts: list[list[int]] = [list(range(1, min(17, self.vocabulary)))]
         self.newest_version = 0
+        self._attached: Attached | None = None
+
+    def attach(self, what: Attached) -> None:
+        """Has checkpoints carry it from now on; `open` restores it."""
+        self._attached = what
 
     def resume(self) -> Checkpoint | None:
         """The newest checkpoint, its shared part taken over."""
@@ -80,10 +99,19 @@ class Run:
         temperature: float,
     ) -> None:
         """Loads the weights that phase `after` ended with, or the base model, and what a checkpoint adds to them."""
-        start = self._policies.path(self._ends[after]) if after in self._ends else self.config.model
+        start = self._policies.path(self._ends[after]) if after in self._ends else self._beginning()
         self.crew.open(str(start), str(start) if reference else None, optimizer, temperature)
         if checkpoint is not None and checkpoint.engine is not None:
             self.crew.restore(str(checkpoint.engine))
+            if self._attached is not None:
+                self._attached.restore(checkpoint.engine)
+
+    def _beginning(self) -> Path:
+        source = self.config.start_from
+        if source is None:
+            return self.config.model
+        dtype = compute_dtype(self.config.deepspeed)
+        return weights_of(source, base_model=self.config.model, into=self._directory / "start", dtype=dtype)
 
     def begin(self, phase: str, *, iterations: int, done: int) -> None:
         """A phase begins or goes on."""
@@ -95,9 +123,7 @@ class Run:
         """Reports an iteration's numbers and writes them down."""
         self._board.update(iteration=iteration, metrics=dict(metrics), version=self.lineage.version)
         phase = self._board.status.phase
-        line = {"time": time.time(), "phase": phase, "iteration": iteration, "version": self.lineage.version, **metrics}
-        with (self._directory / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps(line) + "\n")
+        self._journal.write(metrics, phase=phase, iteration=iteration, version=self.lineage.version)
         log.info("iteration", phase=phase, iteration=iteration, **{k: round(v, 4) for k, v in metrics.items()})
 
     def stop_point(self, phase: str, state: Callable[[], Mapping[str, Any]]) -> None:
@@ -125,7 +151,7 @@ class Run:
             "prompts": self._prompts,
         }
         state = {"phase": phase, "progress": progress, "shared": shared}
-        self._checkpoints.save(state, (lambda path: self.crew.save(str(path))) if engine else None)
+        self._checkpoints.save(state, self._save_engine if engine else None)
         log.info("checkpoint_saved", phase=phase, seconds=round(time.monotonic() - began, 2))
 
     def publish(self, phase: str, prompts: Sequence[Sequence[int]], *, last: bool) -> None:
@@ -160,6 +186,11 @@ class Run:
     def return_to_best(self, optimizer: OptimizerConfig) -> None:
         """Goes back to the weights that were kept."""
         self.crew.open(str(self._best), None, optimizer, 1.0)
+
+    def _save_engine(self, path: Path) -> None:
+        self.crew.save(str(path))
+        if self._attached is not None:
+            self._attached.save(path)
 
     def _write(self, phase: str, prompts: Sequence[Sequence[int]], *, parent: int) -> int:
         settings = self.config.publish

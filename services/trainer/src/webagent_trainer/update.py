@@ -16,6 +16,7 @@ from webagent_trainer.advantage import group_advantages
 from webagent_trainer.batches import LearningRow, minibatches
 from webagent_trainer.config import RlConfig
 from webagent_trainer.crew import Crew
+from webagent_trainer.insight import pull_shares
 from webagent_trainer.learner import Objective, StepReport
 from webagent_trainer.lineage import Lineage
 from webagent_trainer.loss import turn_weights
@@ -49,8 +50,12 @@ def learning_rows(group: LiveGroup, config: RlConfig, lineage: Lineage) -> list[
                     reply=row.reply,
                     weight=weight,
                     advantage=advantage,
+                    turns=len(episode.turn_lengths),
                     sampler=row.logprobs,
-                    stale=tuple(lineage.staleness(version) != 0 for version in row.versions),
+                    # The sampler saw another context than the released one: its ratio says nothing, w is 1.
+                    stale=tuple(
+                        not config.official_release and lineage.staleness(version) != 0 for version in row.versions
+                    ),
                 )
             )
     return rows
@@ -66,11 +71,7 @@ def update(
     *,
     first: bool,
 ) -> dict[str, float]:
-    """Steps on the groups as the configuration says, and the numbers of it.
-
-    Over the `first` update's steps the learning rate rises linearly: Adam does not know the gradient's size yet and
-    would move every parameter as far as it ever does.
-    """
+    """Steps on the groups as the configuration says, and the numbers of it."""
     rows = [learning_rows(group, config, lineage) for group in groups]
     with stages.measure("logprobs"):
         if config.kl_coefficient > 0:
@@ -85,13 +86,23 @@ def update(
     )
     reports: list[StepReport] = []
     with stages.measure("train"):
-        sizes = [len(group) for group in rows]
-        steps = [chosen for _ in range(config.epochs) for chosen in minibatches(sizes, config.minibatch_rows, chance)]
-        for step, chosen in enumerate(steps, start=1):
+        for chosen, rate in steps([len(group) for group in rows], config, chance, first=first):
             batch = [replace(row, weight=row.weight / len(chosen)) for index in chosen for row in rows[index]]
-            rate = config.optimizer.learning_rate * (step / len(steps) if first else 1.0)
             reports.append(crew.learn(batch, objective, rate))
     return _numbers(_flat(rows), reports, stages)
+
+
+def steps(
+    sizes: Sequence[int], config: RlConfig, chance: random.Random, *, first: bool
+) -> list[tuple[list[int], float]]:
+    """Which of the items (of these many rows) each step of an update takes, and its learning rate.
+
+    Over the steps of the `first` update the rate rises linearly: Adam does not know the gradient's size yet and would
+    move every parameter as far as it ever does.
+    """
+    chosen = [each for _ in range(config.epochs) for each in minibatches(sizes, config.minibatch_rows, chance)]
+    rates = [(step + 1) / len(chosen) if first else 1.0 for step in range(len(chosen))]
+    return [(each, config.optimizer.learning_rate * rate) for each, rate in zip(chosen, rates, strict=True)]
 
 
 def _numbers(rows: Sequence[LearningRow], reports: Sequence[StepReport], stages: Stages) -> dict[str, float]:
@@ -99,7 +110,7 @@ def _numbers(rows: Sequence[LearningRow], reports: Sequence[StepReport], stages:
     useful = sum(len(row.context) + len(row.reply) for row in rows) * total["tokens"]
     useful /= sum(len(row.reply) for row in rows)
     seconds = stages.seconds["train"]
-    ratio, widest = _ratio(rows, reports)
+    ratio, spread, widest = _ratio(rows, reports)
     return {
         "steps": float(len(reports)),
         "rows": float(len(rows)),
@@ -108,26 +119,38 @@ def _numbers(rows: Sequence[LearningRow], reports: Sequence[StepReport], stages:
         "kl": total["kl"] / total["tokens"],
         "clipped_share": total["clipped"] / total["tokens"],
         "surprise": total["surprise"] / total["tokens"],
+        "entropy": total["entropy"] / total["entropy_tokens"],
         "gradient_norm": sum(report.gradient_norm for report in reports) / len(reports),
         "ratio_mean": ratio,
+        "ratio_spread": spread,
         "log_ratio_max": widest,
         "tokens_per_second": useful / seconds,
         "computed_tokens_per_second": total["computed"] / seconds,
+        **pull_shares(total),
     }
 
 
-def _ratio(rows: Sequence[LearningRow], reports: Sequence[StepReport]) -> tuple[float, float]:
-    """Mean of trainer over sampler at equal weights, and the largest |log ratio|; NaN without such tokens."""
+def _ratio(rows: Sequence[LearningRow], reports: Sequence[StepReport]) -> tuple[float, float, float]:
+    """Mean and deviation of trainer over sampler at equal weights, and the largest |log ratio|; NaN: no such tokens."""
     if not rows[0].old:
         sums = reports[0].sums
-        return (sums["ratio"] / sums["ratio_tokens"] if sums["ratio_tokens"] else math.nan), reports[0].max_log_ratio
+        return *_moments(sums["ratio"], sums["ratio_squares"], sums["ratio_tokens"]), reports[0].max_log_ratio
     gaps = [
         old - sampler
         for row in rows
         for old, sampler, stale in zip(row.old, row.sampler, row.stale, strict=True)
         if not stale
     ]
-    return (sum(map(math.exp, gaps)) / len(gaps), max(map(abs, gaps))) if gaps else (math.nan, 0.0)
+    ratios = [math.exp(gap) for gap in gaps]
+    squares = sum(ratio * ratio for ratio in ratios)
+    return *_moments(sum(ratios), squares, len(ratios)), max(map(abs, gaps), default=0.0)
+
+
+def _moments(total: float, squares: float, count: float) -> tuple[float, float]:
+    if not count:
+        return math.nan, math.nan
+    mean = total / count
+    return mean, math.sqrt(max(squares / count - mean * mean, 0.0))
 
 
 def _filled(

@@ -1,0 +1,153 @@
+"""WebRL's outcome reward model: what it learns from, and its verdicts on stored episodes.
+
+    python -m webagent_rollout.reward_model rows IN.trajectories OUT.trajectories
+    python -m webagent_rollout.reward_model judge IN.trajectories OUT.trajectories
+
+`rows` makes a demonstration of each judged episode: task, actions and last page in the prompt, YES or NO as the reply;
+the trainer's cloning phase makes a reward model of them. `judge` asks the inference service that serves this model, and
+writes the episodes with its verdicts: reward 1 where YES is at least as likely as NO. What an episode was sampled from
+stays as it is, so the result can be learned from as any stored episodes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+from collections.abc import AsyncIterator, Iterable
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Protocol
+
+from webagent.evaluator.v1.evaluator_pb2 import OUTCOME_FAILURE, OUTCOME_SUCCESS
+from webagent.inference.v1.inference_pb2 import (
+    ROLE_SYSTEM,
+    ROLE_USER,
+    Message,
+    RenderRequest,
+    RenderResponse,
+    ScoreRequest,
+    ScoreResponse,
+)
+from webagent.trajectory.v1.trajectory_pb2 import EPISODE_STATUS_SCORED, PayloadRef, Trajectory
+from webagent_runtime import delimited
+from webagent_runtime.config import PayloadConfig
+from webagent_runtime.payloads import PayloadStore
+
+from webagent_rollout.clients import InferenceClient
+from webagent_rollout.config import LimitsConfig, TargetConfig
+
+YES, NO = "YES", "NO"
+
+
+class Scorer(Protocol):
+    """What is needed of the inference service."""
+
+    async def render(self, request: RenderRequest) -> RenderResponse:
+        """Turns messages into token ids."""
+
+    async def score(self, request: ScoreRequest) -> ScoreResponse:
+        """Log-probabilities of given tokens."""
+
+
+class Pages(Protocol):
+    """Where long pages are kept."""
+
+    async def get(self, ref: PayloadRef) -> bytes:
+        """The payload."""
+
+
+async def question(episode: Trajectory, pages: Pages) -> list[Message]:
+    """What the reward model is asked about an episode."""
+    last = episode.turns[-1]
+    page = last.observation_text
+    if not page and last.HasField("observation_ref"):
+        page = (await pages.get(last.observation_ref)).decode()
+    actions = "\n".join(f"{number}. {turn.action_text}" for number, turn in enumerate(episode.turns, 1))
+    text = f"Task: {episode.instruction}\n\nActions:\n{actions}\n\nPage before the last action:\n{page}"
+    return [Message(role=ROLE_SYSTEM, text=_system()), Message(role=ROLE_USER, text=text)]
+
+
+async def rows(episodes: Iterable[Trajectory], scorer: Scorer, pages: Pages) -> AsyncIterator[Trajectory]:
+    """A demonstration of each judged episode's verdict."""
+    for episode in episodes:
+        if not _judged(episode):
+            continue
+        reply = YES if episode.verdict.outcome == OUTCOME_SUCCESS else NO
+        rendered = await scorer.render(RenderRequest(messages=await question(episode, pages), reply_text=reply))
+        made = Trajectory(status=EPISODE_STATUS_SCORED, reward=1.0, instruction=episode.instruction)
+        made.episode.episode_id = f"verdict-{episode.episode.episode_id}"
+        made.verdict.outcome = OUTCOME_SUCCESS
+        turn = made.turns.add(reply_text=reply, action_text=reply)
+        turn.prompt_token_ids[:] = rendered.prompt_token_ids
+        turn.reply_token_ids[:] = rendered.reply_token_ids
+        turn.model.CopyFrom(rendered.model)
+        yield made
+
+
+async def judge(episodes: Iterable[Trajectory], scorer: Scorer, pages: Pages) -> AsyncIterator[Trajectory]:
+    """The episodes with the reward model's verdicts instead of the evaluator's."""
+    for episode in episodes:
+        if not _judged(episode):
+            continue
+        likely = {}
+        for answer in (YES, NO):
+            rendered = await scorer.render(RenderRequest(messages=await question(episode, pages), reply_text=answer))
+            request = ScoreRequest(prompt_token_ids=rendered.prompt_token_ids, token_ids=rendered.reply_token_ids)
+            likely[answer] = sum((await scorer.score(request)).logprobs)
+        made = Trajectory()
+        made.CopyFrom(episode)
+        good = likely[YES] >= likely[NO]
+        made.reward = float(good)
+        made.verdict.Clear()
+        made.verdict.outcome = OUTCOME_SUCCESS if good else OUTCOME_FAILURE
+        share = 1.0 / (1.0 + math.exp(min(likely[NO] - likely[YES], 700.0)))
+        check = made.verdict.checks.add(kind="reward-model", passed=good)
+        check.evidence_json = json.dumps({"yes": likely[YES], "no": likely[NO]})
+        check.explanation = f"the reward model finds YES {share:.0%} likely, of YES and NO"
+        yield made
+
+
+def _judged(episode: Trajectory) -> bool:
+    return episode.verdict.outcome in {OUTCOME_SUCCESS, OUTCOME_FAILURE} and bool(episode.turns)
+
+
+@cache
+def _system() -> str:
+    return (files("webagent_rollout") / "prompts" / "reward_model.txt").read_text(encoding="utf-8").strip()
+
+
+async def convert(options: argparse.Namespace) -> None:
+    """Reads one file and writes the other."""
+    inference = InferenceClient(TargetConfig(target=options.inference), LimitsConfig(), "reward-model")
+    store = PayloadStore(PayloadConfig(uri=options.payloads or options.source.parent.resolve().as_uri()))
+    work = rows if options.what == "rows" else judge
+    good, written = 0, 0
+    try:
+        async for made in work(delimited.read(options.source, Trajectory), inference, store):
+            delimited.append(options.target, made)
+            written += 1
+            good += made.turns[0].reply_text == YES if options.what == "rows" else made.reward > 0
+    finally:
+        await inference.close()
+    print(f"{written} episodes written to {options.target}, {good} of them {YES}")  # noqa: T201  the command's answer
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description="Rows for an outcome reward model, and its verdicts.")
+    parser.add_argument("what", choices=["rows", "judge"])
+    parser.add_argument("source", type=Path)
+    parser.add_argument("target", type=Path)
+    parser.add_argument("--inference", default="127.0.0.1:50052", help="what renders; for `judge`, the reward model")
+    parser.add_argument("--payloads", help="where long pages are kept; else beside the source")
+    options = parser.parse_args()
+    if options.target.exists():
+        parser.error(f"{options.target} exists already")
+    asyncio.run(convert(options))
+
+
+if __name__ == "__main__":
+    main()
