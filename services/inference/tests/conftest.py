@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from webagent.inference.v1 import inference_pb2 as pb
 from webagent.inference.v1 import inference_pb2_grpc
 from webagent.trajectory.v1 import policy_pb2
 from webagent_inference import modeldir
-from webagent_inference.chat import Chat, ChatMessage
+from webagent_inference.chat import Chat
+from webagent_inference.codec import ChatMessage
 from webagent_inference.config import EngineConfig, InferenceConfig
 from webagent_inference.environment import set_environment
 from webagent_inference.prepare import DEFAULT_OUT, prepare
@@ -102,9 +104,9 @@ class Served:
         return await self.admin.UpdateWeights(request, timeout=100)
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session", params=["vllm", "transformers"])
-async def served(request: pytest.FixtureRequest, configure: Callable[..., InferenceConfig]) -> AsyncIterator[Served]:
-    async with started(configure(backend=request.param)) as replica:
+@asynccontextmanager
+async def served_by(config: InferenceConfig) -> AsyncIterator[Served]:
+    async with started(config) as replica:
         policy, admin = open_channel(replica.server.address), open_channel(replica.admin.address)
         try:
             yield Served(
@@ -114,6 +116,27 @@ async def served(request: pytest.FixtureRequest, configure: Callable[..., Infere
             )
         finally:
             await asyncio.gather(policy.close(), admin.close())
+
+
+@pytest.fixture(scope="session")
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., AbstractAsyncContextManager[Served]]:
+    """A replica whose configuration is given; no model is needed for it."""
+
+    def make(**values: Any) -> AbstractAsyncContextManager[Served]:
+        fixed: dict[str, Any] = {
+            "server": {"port": 0},
+            "admin": {"port": 0},
+            "updates": {"staging": tmp_path_factory.mktemp("staging")},
+        }
+        return served_by(validate(InferenceConfig, {**fixed, **values}, source="test"))
+
+    return make
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session", params=["vllm", "transformers"])
+async def served(request: pytest.FixtureRequest, configure: Callable[..., InferenceConfig]) -> AsyncIterator[Served]:
+    async with served_by(configure(backend=request.param)) as replica:
+        yield replica
 
 
 @dataclass(frozen=True)

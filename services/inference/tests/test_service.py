@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 from webagent.inference.v1 import inference_pb2 as pb
-from webagent_inference.chat import Chat, ChatMessage
+from webagent_inference.chat import Chat
+from webagent_inference.codec import ChatMessage
 from webagent_inference.config import LimitsConfig
 from webagent_runtime.errors import from_rpc
 

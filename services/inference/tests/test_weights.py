@@ -12,7 +12,8 @@ import grpc
 import pytest
 from webagent.inference.v1 import inference_pb2 as pb
 from webagent.trajectory.v1 import policy_pb2
-from webagent_inference.chat import Chat, ChatMessage
+from webagent_inference.chat import Chat
+from webagent_inference.codec import ChatMessage
 from webagent_runtime.errors import from_rpc
 
 if TYPE_CHECKING:

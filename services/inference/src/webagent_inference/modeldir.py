@@ -63,11 +63,7 @@ def _span(name: str, entry: dict[str, object], data: int) -> TensorSpan:
 
 def check(directory: Path) -> None:
     """ConfigError, in one line, unless the directory holds a complete model."""
-    if not directory.is_dir():
-        raise ConfigError(f"model directory {directory} does not exist: {HINT}")
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-        if not (directory / name).is_file():
-            raise ConfigError(f"model directory {directory} is incomplete, {name} is missing: {HINT}")
+    check_tokenizer(directory)
     try:
         names = weight_files(directory)
         for name in names:
@@ -79,6 +75,15 @@ def check(directory: Path) -> None:
         raise ConfigError(f"model directory {directory} is damaged, {error}: {HINT}") from error
     if not names:
         raise ConfigError(f"model directory {directory} is incomplete, no *.safetensors file: {HINT}")
+
+
+def check_tokenizer(directory: Path) -> None:
+    """ConfigError, in one line, unless the directory holds a config and a tokenizer."""
+    if not directory.is_dir():
+        raise ConfigError(f"model directory {directory} does not exist: {HINT}")
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        if not (directory / name).is_file():
+            raise ConfigError(f"model directory {directory} is incomplete, {name} is missing: {HINT}")
 
 
 @dataclass(frozen=True)

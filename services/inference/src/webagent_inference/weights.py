@@ -24,7 +24,7 @@ from webagent_runtime.errors import ServiceError
 
 from webagent_inference import errors
 from webagent_inference import version as versions
-from webagent_inference.backend import Sample, Sampling
+from webagent_inference.backend import Ability, Sample, Sampling
 from webagent_inference.config import UpdateConfig
 from webagent_inference.policy import Policy, Version
 
@@ -54,12 +54,12 @@ class Outcome:
 class Updater:
     """Applies versions, one at a time."""
 
-    def __init__(self, policy: Policy, base: Path, config: UpdateConfig, *, threads: int) -> None:
+    def __init__(self, policy: Policy, base: Path | None, config: UpdateConfig, *, threads: int) -> None:
         self._policy = policy
         self.config = config
         self._threads = threads
-        self._shapes = versions.base_shapes(base)
-        self._directory = base
+        self._shapes = versions.base_shapes(base) if base is not None else {}
+        self._directory = base or Path()
         self._digests: dict[int, str] = {}
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[float]] = set()
@@ -72,6 +72,8 @@ class Updater:
 
     async def apply(self, number: int, uri: str, digest: str) -> float:
         """Seconds until the version was served; 0 when it was already. Idempotent by number and digest."""
+        if Ability.WEIGHTS not in self._policy.backend.abilities:
+            raise errors.unsupported("takes no new weights")
         task = asyncio.create_task(self._apply(number, uri, digest))
         self._tasks.add(task)
         task.add_done_callback(self._forget)
@@ -119,7 +121,8 @@ class Updater:
                 self._enter(Stage.VERIFYING)
                 await asyncio.to_thread(versions.verify, staged, self._shapes, self._threads)
                 self._enter(Stage.SWITCHING)
-                async with self._policy.held():
+                patience = self.config.finish_seconds if self.config.in_flight == "finish" else 0.0
+                async with self._policy.held(patience):
                     await self._switch(staged, wanted)
         except TimeoutError:
             raise errors.update_failed(f"not served within {self.config.update_seconds:g} s") from None
