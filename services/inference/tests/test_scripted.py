@@ -12,7 +12,7 @@ import grpc
 import pytest
 import pytest_asyncio
 from webagent.inference.v1 import inference_pb2 as pb
-from webagent_inference.codec import BYTE_VOCABULARY, END, ByteCodec, ChatMessage
+from webagent_inference.codec import END
 from webagent_inference.conformance.__main__ import examine
 from webagent_runtime.config import ClientConfig
 from webagent_runtime.errors import from_rpc
@@ -108,23 +108,3 @@ async def test_a_reply_goes_on_where_a_pause_cut_it(scripted: Served) -> None:
     reply = await call
     assert reply.text == ("The fox sang. " * 8)[:60]
     assert len(reply.logprobs) == 60
-
-
-def test_a_prompt_of_bytes_reads_back_as_its_conversation() -> None:
-    codec = ByteCodec("model")
-    messages = [
-        ChatMessage("system", "Be <brief>."),
-        ChatMessage("user", "Zoë?"),
-        ChatMessage("assistant", codec.reply("Ja.")),
-        ChatMessage("user", "Why?"),
-    ]
-    ids = codec.prompt(messages)
-    assert max(ids) < BYTE_VOCABULARY
-    back, said = codec.conversation([*ids, *b"Bec"])
-    assert [(message.role, message.content) for message in back] == [
-        ("system", "Be <brief>."),
-        ("user", "Zoë?"),
-        ("assistant", "Ja."),
-        ("user", "Why?"),
-    ]
-    assert bytes(said) == b"Bec"

@@ -66,6 +66,11 @@ def upstream_refused(message: str) -> ServiceError:
     return ServiceError(StatusCode.FAILED_PRECONDITION, "UPSTREAM_REFUSED", message)
 
 
+def model_not_found(wanted: str, served: str) -> ServiceError:
+    """Another model than the one that is served is asked for by name."""
+    return ServiceError(StatusCode.NOT_FOUND, "MODEL_NOT_FOUND", f"{wanted!r} is not served here, {served!r} is")
+
+
 def draining(retry_after: float) -> ServiceError:
     """The replica is shutting down."""
     return ServiceError(StatusCode.UNAVAILABLE, "DRAINING", "shutting down", retry_after=retry_after)

@@ -1,4 +1,4 @@
-"""One replica, wired: two servers, the loaded model, and the bucket that it follows.
+"""One replica, wired: its servers, the loaded model, and the bucket that it follows.
 
 Ports are bound first, so that a taken port is said at once and health answers while the model loads. The replica is
 ready when it serves the newest version there is.
@@ -31,6 +31,7 @@ class Replica:
     core: Core
     server: Server
     admin: Server
+    face_url: str
     following: list["asyncio.Task[None]"]
 
     def set_ready(self, ready: bool) -> None:
@@ -80,13 +81,13 @@ async def started(config: InferenceConfig) -> AsyncIterator[Replica]:
         service="webagent.inference.v1.InferenceAdminService",
         scope="inference.admin",
     )
-    async with _listening(server), _listening(admin):
+    async with _listening(server), _listening(admin), _faced(config, slot) as face_url:
         servicer.replica = name = config.replica_name(server.port)
         core = await Core.load(config)
         try:
             slot.fill(core)
             async with _following(config, core, name) as following:
-                replica = Replica(name, core, server, admin, following)
+                replica = Replica(name, core, server, admin, face_url, following)
                 replica.set_ready(True)
                 log.info("ready", replica=name, address=server.address, version=core.policy.version.number)
                 yield replica
@@ -101,6 +102,18 @@ async def _listening(server: Server) -> AsyncIterator[None]:
         yield
     finally:
         await server.stop(STOP_SECONDS)
+
+
+@asynccontextmanager
+async def _faced(config: InferenceConfig, slot: Slot) -> AsyncIterator[str]:
+    """The OpenAI-compatible face, if there is one; its URL."""
+    if config.face is None:
+        yield ""
+        return
+    from webagent_inference.face.server import listening  # noqa: PLC0415 - only where it is served
+
+    async with listening(config.face, slot, config.limits) as url:
+        yield url
 
 
 @asynccontextmanager
