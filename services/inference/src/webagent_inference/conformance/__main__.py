@@ -50,6 +50,8 @@ async def _hold(promise: Promise, subject: Subject) -> tuple[str, str]:
         return "cannot", str(error)
     except (BrokenError, ServiceError) as error:
         return "BROKEN", str(error)
+    except Exception as error:  # noqa: BLE001 - an answer that nobody thought of breaks its promise, not the program
+        return "BROKEN", f"an answer could not be read: {type(error).__name__}: {error}"
     return "kept", ""
 
 

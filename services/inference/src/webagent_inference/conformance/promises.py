@@ -171,6 +171,7 @@ async def _(subject: Subject) -> None:
         reply = await subject.generate(prompt, seed=seed)
         scores = (await subject.score(prompt, list(reply.token_ids))).logprobs
         insist(len(scores) == len(reply.token_ids), "there is not one score for each token")
+        insist(len(reply.logprobs) == len(reply.token_ids), "there is not one log-probability for each token")
         gaps += [abs(ours - theirs) for ours, theirs in zip(scores, reply.logprobs, strict=True)]
     worst, mean = max(gaps), sum(gaps) / len(gaps)
     insist(mean < 0.1 and worst < 1.0, f"scores differ from log-probabilities by {mean:.3f}, at worst {worst:.3f}")
