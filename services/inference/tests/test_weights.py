@@ -173,7 +173,7 @@ async def test_a_file_name_cannot_leave_the_directory(served: Served, trainer: T
 
 async def test_a_remote_version_is_downloaded_and_old_downloads_are_deleted(served: Served, trainer: Trainer) -> None:
     memory = fsspec.filesystem("memory")
-    staging = served.replica.core.updater.config.staging
+    staging = served.replica.core.updater.config.staging / "0"
     for _ in range(3):
         version = trainer.publish()
         directory, _ = trainer.manifest_of(version)

@@ -42,6 +42,7 @@ class EngineConfig(Config):
     threads: int | None = Field(default=None, ge=1, description="CPU threads; unset: all cores that may be used")
     eager: bool = Field(default=True, description="run without compiled graphs; false is faster on GPU (vllm)")
     start_seconds: float = Field(default=600.0, gt=0, description="bound on loading the model")
+    restarts: int = Field(default=3, ge=0, description="times per hour that a dead engine is started again in place")
 
     @property
     def thread_count(self) -> int:

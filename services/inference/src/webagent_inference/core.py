@@ -22,9 +22,15 @@ log = structlog.get_logger()
 class Core:
     """What a replica serves with."""
 
+    config: InferenceConfig
     chat: Codec
     policy: Policy
     updater: Updater
+
+    async def restore(self) -> None:
+        """Starts another engine in the place of one that died."""
+        async with asyncio.timeout(self.config.engine.start_seconds):
+            await self.updater.restore(lambda: _start_backend(self.config, self.chat))
 
     @classmethod
     async def load(cls, config: InferenceConfig) -> "Core":
@@ -46,7 +52,7 @@ class Core:
         )
         base = config.model.path if config.loads_weights else None
         updater = Updater(policy, base, config.updates, threads=config.engine.thread_count)
-        return cls(codec, policy, updater)
+        return cls(config, codec, policy, updater)
 
 
 class Slot:

@@ -76,9 +76,9 @@ def draining(retry_after: float) -> ServiceError:
     return ServiceError(StatusCode.UNAVAILABLE, "DRAINING", "shutting down", retry_after=retry_after)
 
 
-def engine_dead(cause: str) -> ServiceError:
-    """The engine crashed; the process ends and must be started again."""
-    return ServiceError(StatusCode.UNAVAILABLE, "ENGINE_DEAD", f"the engine died: {cause}")
+def engine_dead(cause: str, retry_after: float) -> ServiceError:
+    """The engine crashed; it is started again, or the process is."""
+    return ServiceError(StatusCode.UNAVAILABLE, "ENGINE_DEAD", f"the engine died: {cause}", retry_after=retry_after)
 
 
 def weights_not_found(uri: str, what: str) -> ServiceError:

@@ -37,16 +37,12 @@ def tensor_spans(path: Path) -> list[TensorSpan]:
         (header_size,) = struct.unpack("<Q", prefix)
         if header_size > min(size - 8, MAX_HEADER_BYTES):
             raise ValueError(f"{path.name} is truncated or not a safetensors file")
+        data = 8 + header_size
         try:
             header: dict[str, dict[str, object]] = json.loads(file.read(header_size))
-        except ValueError as error:
+            spans = [_span(name, entry, data) for name, entry in header.items() if name != "__metadata__"]
+        except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
             raise ValueError(f"{path.name} has a broken header") from error
-    header.pop("__metadata__", None)
-    data = 8 + header_size
-    try:
-        spans = [_span(name, entry, data) for name, entry in header.items()]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path.name} has a broken header") from error
     expected = max((span.end for span in spans), default=data)
     if size != expected:
         raise ValueError(f"{path.name} is truncated: {size} bytes instead of {expected}")
@@ -57,8 +53,10 @@ def _span(name: str, entry: dict[str, object], data: int) -> TensorSpan:
     offsets, shape = entry["data_offsets"], entry["shape"]
     if not isinstance(offsets, list) or not isinstance(shape, list):
         raise TypeError(name)
-    start, end = offsets
-    return TensorSpan(name, str(entry["dtype"]), tuple(map(int, shape)), data + int(start), data + int(end))
+    start, end = map(int, offsets)
+    if not 0 <= start <= end:
+        raise ValueError(name)
+    return TensorSpan(name, str(entry["dtype"]), tuple(map(int, shape)), data + start, data + end)
 
 
 def check(directory: Path) -> None:

@@ -93,7 +93,7 @@ class Policy:
         self._still.set()
         self._done = asyncio.Event()
         self._done.set()
-        self._draining = False
+        self.draining = False
         self._failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         SERVED_VERSION.set(0)
 
@@ -190,8 +190,12 @@ class Policy:
         if not self._failure.done():
             self._failure.set_result(cause)
 
+    def revived(self) -> None:
+        """Serves again: `backend` is another one, and holds the weights of `version`."""
+        self._failure = asyncio.get_running_loop().create_future()
+
     async def failed(self) -> str:
-        """Returns, with the cause, once the policy cannot be served any more."""
+        """Returns, with the cause, once the policy cannot be served with this backend any more."""
         died = asyncio.ensure_future(self.backend.died())
         try:
             await asyncio.wait({died, self._failure}, return_when=asyncio.FIRST_COMPLETED)
@@ -203,7 +207,7 @@ class Policy:
 
     async def drain(self) -> None:
         """Refuses new requests and waits for those in work."""
-        self._draining = True
+        self.draining = True
         self.resume()
         await self._done.wait()
 
@@ -239,7 +243,7 @@ class Policy:
 
     @asynccontextmanager
     async def _admitted(self, purpose: Purpose) -> AsyncIterator[None]:
-        if self._draining:
+        if self.draining:
             raise errors.draining(self._limits.retry_seconds)
         # Each kind has a queue of its own: a full one of training's must not turn an evaluation away.
         if self._admissions[purpose] >= self._limits.max_requests:
@@ -257,7 +261,7 @@ class Policy:
         """Waits for the gate; the version behind it. The caller goes to the backend without awaiting in between."""
         await self._open.wait()
         if self._failure.done():
-            raise errors.engine_dead(self._failure.result())
+            raise errors.engine_dead(self._failure.result(), self._limits.retry_seconds)
         if self.version.number < min_version:
             raise errors.version_not_ready(min_version, self.version.number, self._limits.retry_seconds)
         return self.version.number
@@ -269,7 +273,7 @@ class Policy:
             return await work
         except EngineDeadError as error:
             self.fail(str(error))
-            raise errors.engine_dead(str(error)) from error
+            raise errors.engine_dead(str(error), self._limits.retry_seconds) from error
         finally:
             self._working -= 1
             if not self._working:

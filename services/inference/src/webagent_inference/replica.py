@@ -21,6 +21,8 @@ from webagent_inference.servicer import InferenceAdminServicer, InferenceService
 log = structlog.get_logger()
 
 STOP_SECONDS = 2.0
+# An engine that dies more often than engine.restarts within this is not started again in place.
+DEATHS_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -42,19 +44,38 @@ class Replica:
     async def run(self) -> None:
         """Serves until SIGTERM or SIGINT; raises when the policy cannot be served any more."""
         running = asyncio.create_task(self.server.run(self._drain))
-        failing = asyncio.create_task(self.core.policy.failed())
+        keeping = asyncio.create_task(self._keep_alive())
         try:
-            await asyncio.wait({running, failing, *self.following}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({running, keeping, *self.following}, return_when=asyncio.FIRST_COMPLETED)
             for task in (running, *self.following):
                 if task.done():
                     return task.result()
-            self.set_ready(False)
             # Calls in flight get their answer (ENGINE_DEAD) before the process ends.
             await self.server.stop(STOP_SECONDS)
-            raise RuntimeError(f"the policy cannot be served any more: {failing.result()}")
+            raise RuntimeError(f"the policy cannot be served any more: {keeping.result()}")
         finally:
             running.cancel()
-            failing.cancel()
+            keeping.cancel()
+
+    async def _keep_alive(self) -> str:
+        """Starts the engine again when it dies, until it dies too often; then the cause."""
+        loop = asyncio.get_running_loop()
+        deaths: list[float] = []
+        while True:
+            cause = await self.core.policy.failed()
+            self.set_ready(False)
+            now = loop.time()
+            deaths = [*(death for death in deaths if now - death < DEATHS_SECONDS), now]
+            log.error("engine_died", cause=cause, deaths=len(deaths))
+            if len(deaths) > self.core.config.engine.restarts:
+                return cause
+            try:
+                await self.core.restore()
+            except Exception as error:
+                log.exception("engine_not_restored")
+                return f"{cause}; it could not be started again: {error}"
+            if not self.core.policy.draining:
+                self.set_ready(True)
 
     async def _drain(self) -> None:
         self.admin.set_ready(False)

@@ -3,7 +3,7 @@
     IDLE ──► STAGING ──► VERIFYING ──► SWITCHING ──► PROVING ──► IDLE, the new version serves
                │             │             │            │
                └── refused ──┘             └─ROLLING_BACK┘ ──► IDLE, the old version serves; the error says why
-                                                └─ fails ──► the policy fails: the process ends and starts again
+                                                └─ fails ──► the policy fails: another engine is started
 
 While staging and verifying the old version serves. Then requests are interrupted and wait at the policy's gate. The
 first canary's prompt is put into the prefix cache under the old weights, the weights are replaced, the cache is reset,
@@ -14,7 +14,7 @@ requests let in. A transaction runs in a task of its own: a caller who goes away
 import asyncio
 import enum
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from webagent_runtime.errors import ServiceError
 
 from webagent_inference import errors
 from webagent_inference import version as versions
-from webagent_inference.backend import Ability, Sample, Sampling
+from webagent_inference.backend import Ability, Backend, Sample, Sampling
 from webagent_inference.config import UpdateConfig
 from webagent_inference.policy import Policy, Version
 
@@ -60,6 +60,9 @@ class Updater:
         self._threads = threads
         self._shapes = versions.base_shapes(base) if base is not None else {}
         self._directory = base or Path()
+        self._previous = self._directory
+        self._canaries: Sequence[policy_pb2.Canary] = ()
+        self._staging = versions.Staging(config.staging)
         self._digests: dict[int, str] = {}
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[float]] = set()
@@ -78,6 +81,20 @@ class Updater:
         self._tasks.add(task)
         task.add_done_callback(self._forget)
         return await asyncio.shield(task)
+
+    async def restore(self, start: Callable[[], Awaitable[Backend]]) -> None:
+        """Has a new engine serve, in the place of one that died, the version that was served last."""
+        async with self._lock:
+            await self._policy.backend.close()
+            backend = self._policy.backend = await start()
+            if self._canaries:
+                await backend.load(self._directory)
+                if not await backend.reset_cache():
+                    raise errors.cache_not_reset()
+            for canary in self._canaries:
+                await self._prove(canary)
+            self._policy.revived()
+        log.info("engine_restored", version=self._policy.version.number)
 
     async def idle(self) -> None:
         """Waits for transactions that run."""
@@ -116,7 +133,7 @@ class Updater:
         try:
             async with asyncio.timeout(self.config.update_seconds):
                 self._enter(Stage.STAGING)
-                staged = await asyncio.to_thread(versions.stage, uri, wanted.number, wanted.digest, self.config.staging)
+                staged = await asyncio.to_thread(versions.stage, uri, wanted.number, wanted.digest, self._staging)
                 self._check_canaries(staged.manifest.canaries)
                 self._enter(Stage.VERIFYING)
                 await asyncio.to_thread(versions.verify, staged, self._shapes, self._threads)
@@ -133,6 +150,9 @@ class Updater:
             raise errors.update_failed(f"{self.stage.value}: {type(error).__name__}: {error}") from error
         finally:
             self._enter(Stage.IDLE)
+            # What the served version and the one before it do not need: older ones, and what failed just now.
+            keep = [self._directory, self._previous]
+            await asyncio.to_thread(self._staging.forget, keep)
 
     async def _switch(self, staged: versions.StagedVersion, wanted: Version) -> None:
         backend = self._policy.backend
@@ -150,9 +170,9 @@ class Updater:
         except BaseException:
             await self._roll_back()
             raise
-        previous, self._directory = self._directory, staged.directory
+        self._previous, self._directory = self._directory, staged.directory
+        self._canaries = tuple(staged.manifest.canaries)
         self._policy.switched(wanted)
-        versions.forget(self.config.staging, keep=[previous, staged.directory])
 
     async def _roll_back(self) -> None:
         """Puts the old weights back, or fails the policy: nobody vouches for what the engine holds."""
