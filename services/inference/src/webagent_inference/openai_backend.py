@@ -94,7 +94,8 @@ class OpenAiBackend:
 
     async def died(self) -> str:
         """See Backend. An endpoint that is away may come back."""
-        return await asyncio.get_running_loop().create_future()
+        never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        return await never
 
     async def close(self) -> None:
         """See Backend."""

@@ -104,7 +104,8 @@ class RemoteBackend:
 
     async def died(self) -> str:
         """See Backend."""
-        return await asyncio.get_running_loop().create_future()
+        never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        return await never
 
     async def close(self) -> None:
         """See Backend."""

@@ -87,6 +87,8 @@ class Bigrams:
             token = int(row.argmax() if sampling.temperature == 0 else dice.choice(len(row), p=np.exp(row)))
             ids.append(token)
             logprobs.append(float(row[token]))
+            if sink is not None:
+                sink([token], logprobs[-1:])
         return Sample(ids, logprobs, Finish.LENGTH, cached)
 
     async def score(self, prompt: Sequence[int], token_ids: Sequence[int]) -> list[float]:

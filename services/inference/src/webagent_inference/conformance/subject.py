@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc.aio
 from webagent.inference.v1 import inference_pb2 as pb
@@ -10,6 +10,8 @@ from webagent_runtime.errors import ServiceError, from_rpc
 
 if TYPE_CHECKING:
     from webagent.inference.v1.inference_pb2_grpc import InferenceAdminServiceAsyncStub, InferenceServiceAsyncStub
+
+T = TypeVar("T")
 
 STORY = "Write a long story about a fox, a crow and a river."
 
@@ -64,7 +66,7 @@ class Subject:
         request = pb.ScoreRequest(prompt_token_ids=prompt, token_ids=token_ids, **fields)
         return await self.ask(self.policy.Score(request, timeout=self.seconds))
 
-    async def ask(self, call: Awaitable[Any]) -> Any:
+    async def ask(self, call: Awaitable[T]) -> T:
         """The answer to a call; its error as a ServiceError."""
         try:
             return await call
