@@ -19,13 +19,15 @@ from google.protobuf import json_format
 from webagent.inference.v1 import inference_pb2 as pb
 from webagent.inference.v1 import inference_pb2_grpc
 from webagent.trajectory.v1 import policy_pb2
+from webagent_inference import core as core_module
 from webagent_inference import modeldir
 from webagent_inference.chat import Chat
-from webagent_inference.codec import ChatMessage
+from webagent_inference.codec import ByteCodec, ChatMessage
 from webagent_inference.config import EngineConfig, InferenceConfig
 from webagent_inference.environment import set_environment
 from webagent_inference.prepare import DEFAULT_OUT, prepare
 from webagent_inference.replica import Replica, started
+from webagent_inference.testing import FILE, Bigrams, Publisher, weights
 from webagent_runtime.client import open_channel
 from webagent_runtime.config import validate
 
@@ -237,3 +239,32 @@ def _entries(file: Path) -> list[policy_pb2.TensorEntry]:
 @pytest.fixture(scope="session")
 def trainer(model: Path, chat: Chat, tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     return Trainer(model, chat, tmp_path_factory.mktemp("policies"))
+
+
+@pytest.fixture
+def publisher(tmp_path: Path) -> Publisher:
+    return Publisher(tmp_path / "versions")
+
+
+@pytest.fixture
+def bigrams(serve: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    base = tmp_path / "base"
+    base.mkdir()
+    (base / FILE).write_bytes(weights(0))
+
+    async def start(config: Any, codec: Any) -> Bigrams:
+        return Bigrams(config.directory)
+
+    monkeypatch.setattr(core_module, "_start_backend", start)
+    monkeypatch.setattr(core_module, "_codec", lambda _: ByteCodec("bigrams"))
+
+    def make(**values: Any) -> Any:
+        return serve(**{"backend": "transformers", "model": {"path": base}, **values})
+
+    return make
+
+
+@pytest_asyncio.fixture
+async def small(bigrams: Callable[..., Any]) -> AsyncIterator[Served]:
+    async with bigrams() as replica:
+        yield replica

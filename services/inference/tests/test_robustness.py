@@ -8,7 +8,7 @@ import hashlib
 import json
 import resource
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,6 @@ import fsspec
 import grpc
 import numpy as np
 import pytest
-import pytest_asyncio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,8 +24,8 @@ from safetensors.numpy import save
 from webagent.inference.v1 import inference_pb2 as pb
 from webagent_inference import core as core_module
 from webagent_inference import modeldir
-from webagent_inference.codec import BYTE_VOCABULARY, ByteCodec
-from webagent_inference.testing import FILE, PROMPT, Bigrams, Publisher, log_softmax, table, weights
+from webagent_inference.codec import BYTE_VOCABULARY
+from webagent_inference.testing import FILE, PROMPT, Bigrams, Publisher, log_softmax, table
 from webagent_runtime.client import open_channel
 from webagent_runtime.errors import from_rpc
 
@@ -37,32 +36,8 @@ SERVICE = "webagent.inference.v1.InferenceService"
 
 
 @pytest.fixture
-def publisher(tmp_path: Path) -> Publisher:
-    return Publisher(tmp_path / "versions")
-
-
-@pytest.fixture
-def bigrams(serve: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    base = tmp_path / "base"
-    base.mkdir()
-    (base / FILE).write_bytes(weights(0))
-
-    async def start(config: Any, codec: Any) -> Bigrams:
-        return Bigrams(config.directory)
-
-    monkeypatch.setattr(core_module, "_start_backend", start)
-    monkeypatch.setattr(core_module, "_codec", lambda _: ByteCodec("bigrams"))
-
-    def make(**values: Any) -> Any:
-        return serve(**{"backend": "transformers", "model": {"path": base}, **values})
-
-    return make
-
-
-@pytest_asyncio.fixture
-async def served(bigrams: Callable[..., Any]) -> AsyncIterator[Served]:
-    async with bigrams() as served:
-        yield served
+def served(small: Served) -> Served:
+    return small
 
 
 async def refusal(call: Any) -> Any:
@@ -141,7 +116,7 @@ async def test_weights_with_the_right_sums_that_are_no_policy_are_rolled_back(
     directory = Path(version.uri)
     manifest = json.loads((directory / "manifest.json").read_text())
     nan = np.full((BYTE_VOCABULARY, BYTE_VOCABULARY), np.nan, np.float32)
-    (directory / FILE).write_bytes(save({"table": nan}))
+    (directory / FILE).write_bytes(save({"table.weight": nan}))
     manifest["tensors"][0]["sha256"] = hashlib.sha256(nan.tobytes()).hexdigest()
     text = json.dumps(manifest).encode()
     (directory / "manifest.json").write_bytes(text)

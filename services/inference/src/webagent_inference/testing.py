@@ -42,7 +42,7 @@ def log_softmax(logits: Table) -> Table:
 
 def weights(seed: int) -> bytes:
     """The file of one version."""
-    content: bytes = save({"table": table(seed)})
+    content: bytes = save({"table.weight": table(seed)})
     return content
 
 
@@ -137,7 +137,7 @@ class Publisher:
         before = [PROMPT[-1], *ids]
         scores = [float(log_softmax(logits[last])[token]) for last, token in zip(before, ids, strict=False)]
         entry = policy_pb2.TensorEntry(
-            name="table", file=FILE, dtype="F32", shape=span.shape, sha256=hashlib.sha256(content).hexdigest()
+            name="table.weight", file=FILE, dtype="F32", shape=span.shape, sha256=hashlib.sha256(content).hexdigest()
         )
         canary = policy_pb2.Canary(prompt_token_ids=PROMPT, token_ids=ids, logprobs=scores, tolerance=1e-3)
         manifest = policy_pb2.PolicyManifest(version=number, tensors=[entry], canaries=[canary])

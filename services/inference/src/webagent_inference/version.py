@@ -32,14 +32,16 @@ from webagent_inference.modeldir import TensorSpan
 
 MANIFEST = "manifest.json"
 
+# Name and shape of every tensor.
+Shapes = Mapping[str, tuple[int, ...]]
+
 
 @dataclass(frozen=True)
 class StagedVersion:
-    """A version whose files are on this machine; `downloaded` ones are ours to delete."""
+    """A version whose files are on this machine."""
 
     directory: Path
     manifest: policy_pb2.PolicyManifest
-    downloaded: bool = False
 
 
 class Staging:
@@ -97,10 +99,10 @@ def stage(uri: str, version: int, digest: str, staging: Staging) -> StagedVersio
             _download(filesystem, prefix, _files(manifest), directory, uri)
     except OSError as error:
         raise errors.update_failed(f"{uri} cannot be brought here: {error.strerror or error}") from error
-    return StagedVersion(directory, manifest, downloaded=True)
+    return StagedVersion(directory, manifest)
 
 
-def verify(staged: StagedVersion, shapes: Mapping[str, tuple[int, ...]], threads: int) -> None:
+def verify(staged: StagedVersion, shapes: Shapes, threads: int) -> None:
     """ServiceError unless the files are those of the manifest and fit the base model."""
     entries = {entry.name: entry for entry in staged.manifest.tensors}
     missing, extra = shapes.keys() - entries.keys(), entries.keys() - shapes.keys()
@@ -116,7 +118,7 @@ def verify(staged: StagedVersion, shapes: Mapping[str, tuple[int, ...]], threads
 def _verify_file(
     path: Path,
     wanted: Sequence[policy_pb2.TensorEntry],
-    shapes: Mapping[str, tuple[int, ...]],
+    shapes: Shapes,
     pool: ThreadPoolExecutor,
 ) -> None:
     try:

@@ -22,7 +22,7 @@ import structlog
 from webagent.trajectory.v1 import policy_pb2
 from webagent_runtime.errors import ServiceError
 
-from webagent_inference import errors
+from webagent_inference import adapters, errors
 from webagent_inference import version as versions
 from webagent_inference.backend import Ability, Backend, Sample, Sampling
 from webagent_inference.config import UpdateConfig
@@ -59,7 +59,7 @@ class Updater:
         self.config = config
         self._threads = threads
         self._shapes = versions.base_shapes(base) if base is not None else {}
-        self._directory = base or Path()
+        self._base = self._directory = base or Path()
         self._previous = self._directory
         self._canaries: Sequence[policy_pb2.Canary] = ()
         self._staging = versions.Staging(config.staging)
@@ -136,7 +136,7 @@ class Updater:
                 staged = await asyncio.to_thread(versions.stage, uri, wanted.number, wanted.digest, self._staging)
                 self._check_canaries(staged.manifest.canaries)
                 self._enter(Stage.VERIFYING)
-                await asyncio.to_thread(versions.verify, staged, self._shapes, self._threads)
+                staged = await asyncio.to_thread(self._verified, staged)
                 self._enter(Stage.SWITCHING)
                 patience = self.config.finish_seconds if self.config.in_flight == "finish" else 0.0
                 async with self._policy.held(patience):
@@ -153,6 +153,15 @@ class Updater:
             # What the served version and the one before it do not need: older ones, and what failed just now.
             keep = [self._directory, self._previous]
             await asyncio.to_thread(self._staging.forget, keep)
+
+    def _verified(self, staged: versions.StagedVersion) -> versions.StagedVersion:
+        """The version as a whole model, its files checked; an adapter is merged into the base."""
+        if not staged.manifest.HasField("adapter"):
+            versions.verify(staged, self._shapes, self._threads)
+            return staged
+        shapes = adapters.expected(staged.manifest, self._shapes)
+        versions.verify(staged, shapes, self._threads)
+        return adapters.merged(staged, self._base, self._staging)
 
     async def _switch(self, staged: versions.StagedVersion, wanted: Version) -> None:
         backend = self._policy.backend
