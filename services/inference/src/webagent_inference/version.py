@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import IO, Any
 from urllib.parse import unquote, urlparse
 
-import fsspec
 from google.protobuf import json_format
 from webagent.trajectory.v1 import policy_pb2
+from webagent_runtime.files import open_prefix
 
 from webagent_inference import errors, modeldir
 from webagent_inference.modeldir import TensorSpan
@@ -91,7 +91,10 @@ def stage(uri: str, version: int, digest: str, staging: Staging) -> StagedVersio
     local = _local(uri)
     if local is not None:
         return StagedVersion(local, _manifest(_read(local / MANIFEST, uri), version, digest, uri))
-    filesystem, prefix = fsspec.core.url_to_fs(uri)
+    try:
+        filesystem, prefix = open_prefix(uri)
+    except (ImportError, ValueError) as error:
+        raise errors.weights_not_found(uri, str(error)) from error
     manifest = _manifest(_fetch(filesystem, f"{prefix}/{MANIFEST}", uri), version, digest, uri)
     try:
         directory = staging.directory / f"{version}-{digest[:16]}"
