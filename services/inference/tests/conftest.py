@@ -89,10 +89,14 @@ class Served:
     admin: inference_pb2_grpc.InferenceAdminServiceAsyncStub
 
     async def generate(self, prompt: list[int], *, timeout: float = 100, **settings: Any) -> pb.GenerateResponse:
-        minimum = settings.pop("min_weights_version", 0)
+        minimum, purpose = settings.pop("min_weights_version", 0), settings.pop("purpose", pb.PURPOSE_UNSPECIFIED)
         sampling = pb.SamplingSettings(**{"temperature": 1.0, "max_tokens": 16, **settings})
         request = pb.GenerateRequest(
-            request_id="test", prompt_token_ids=prompt, sampling=sampling, min_weights_version=minimum
+            request_id="test",
+            prompt_token_ids=prompt,
+            sampling=sampling,
+            min_weights_version=minimum,
+            purpose=purpose,
         )
         return await self.policy.Generate(request, timeout=timeout)
 

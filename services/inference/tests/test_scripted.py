@@ -108,3 +108,38 @@ async def test_a_reply_goes_on_where_a_pause_cut_it(scripted: Served) -> None:
     reply = await call
     assert reply.text == ("The fox sang. " * 8)[:60]
     assert len(reply.logprobs) == 60
+
+
+async def test_a_deadline_ends_the_request_and_frees_its_place(scripted: Served) -> None:
+    question = await prompt(scripted, "A story.")
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await scripted.generate(question, max_tokens=100, timeout=0.03)
+    assert refused.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    async with asyncio.timeout(1):
+        while scripted.replica.core.policy.requests:  # noqa: ASYNC110 - the doing of another task
+            await asyncio.sleep(0.001)
+
+
+async def test_training_that_queues_keeps_no_evaluation_out(serve: Callable[..., Any]) -> None:
+    async with serve(
+        backend="scripted",
+        script={"replies": ["abcdefgh"], "token_seconds": 0.005},
+        engine={"max_sequences": 1},
+        limits={"max_requests": 4},
+    ) as served:
+        question = await prompt(served, "Hi.")
+        order: list[str] = []
+
+        async def ask(name: str, purpose: pb.Purpose.ValueType) -> None:
+            await served.generate(question, purpose=purpose)
+            order.append(name)
+
+        training = [asyncio.create_task(ask(f"t{number}", pb.PURPOSE_TRAINING)) for number in range(4)]
+        async with asyncio.timeout(5):
+            while served.replica.core.policy.requests < 4:  # noqa: ASYNC110 - as grpc delivers them
+                await asyncio.sleep(0.001)
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await ask("t4", pb.PURPOSE_TRAINING)
+        assert from_rpc(refused.value).reason == "QUEUE_FULL"
+        await asyncio.gather(ask("e0", pb.PURPOSE_EVALUATION), *training)
+        assert order.index("e0") <= 2

@@ -36,6 +36,8 @@ class EngineConfig(Config):
         default="auto", description="what to compute in; auto: bfloat16 on GPUs and on CPUs that multiply it in tiles"
     )
     max_batched_tokens: int = Field(default=4096, ge=128, description="tokens of one engine step (vllm)")
+    prefix_cache: bool = Field(default=True, description="keep what prompts share between requests (vllm)")
+    chunked_prefill: bool = Field(default=True, description="spread a long prompt over several steps (vllm)")
     cache_bytes: int = Field(default=GIB, ge=1 << 20, description="KV cache on CPU, bytes (vllm)")
     gpu_memory_share: float = Field(default=0.9, gt=0, le=1, description="share of a GPU's memory to use (vllm)")
     tensor_parallel: int = Field(default=1, ge=1, description="GPUs that share one replica (vllm)")

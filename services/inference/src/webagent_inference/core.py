@@ -82,6 +82,9 @@ def check_size(config: InferenceConfig, bytes_per_value: int | None) -> None:
         message = f"engine.max_context is {engine.max_context}, the model was made for {shape.longest_context} tokens"
         raise ConfigError(message)
     needed = shape.cached_values_per_token * (bytes_per_value or 0) * engine.max_context
+    if config.backend == "vllm" and bytes_per_value is not None and shape.tied:
+        # vLLM on CPU changes only one side of tied embeddings when it reloads; each canary would find that out.
+        log.warning("new_weights_will_be_refused", why="config.json ties the embeddings: export the model untied")
     if config.backend == "vllm" and needed > engine.cache_bytes:
         message = f"engine.cache_bytes is {engine.cache_bytes}, one sequence of engine.max_context needs {needed}"
         raise ConfigError(message)

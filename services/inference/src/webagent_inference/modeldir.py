@@ -90,16 +90,21 @@ class Shape:
 
     longest_context: int
     cached_values_per_token: int
+    tied: bool
 
     @classmethod
     def read(cls, directory: Path) -> "Shape":
         """Reads config.json."""
-        config: dict[str, Any] = json.loads((directory / "config.json").read_text())
-        config = config.get("text_config", config)
+        whole: dict[str, Any] = json.loads((directory / "config.json").read_text())
+        config: dict[str, Any] = whole.get("text_config", whole)
         heads = config.get("num_attention_heads", 0)
         width = config.get("head_dim") or (config.get("hidden_size", 0) // heads if heads else 0)
         cached = 2 * config.get("num_hidden_layers", 0) * config.get("num_key_value_heads", heads) * width
-        return cls(longest_context=config.get("max_position_embeddings", 0), cached_values_per_token=cached)
+        return cls(
+            longest_context=config.get("max_position_embeddings", 0),
+            cached_values_per_token=cached,
+            tied=bool(whole.get("tie_word_embeddings", config.get("tie_word_embeddings", False))),
+        )
 
 
 def weight_files(directory: Path) -> list[str]:

@@ -13,7 +13,7 @@ may first let what is in flight end, for a bounded time.
 import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -284,7 +284,8 @@ class Policy:
         self._open.clear()
         try:
             if patience:
-                await asyncio.wait({asyncio.ensure_future(self._still.wait())}, timeout=patience)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._still.wait(), patience)
             await self.backend.interrupt()
         except BaseException:
             self._release(holder)
