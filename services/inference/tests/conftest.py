@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,12 +19,15 @@ from google.protobuf import json_format
 from webagent.inference.v1 import inference_pb2 as pb
 from webagent.inference.v1 import inference_pb2_grpc
 from webagent.trajectory.v1 import policy_pb2
+from webagent_inference import core as core_module
 from webagent_inference import modeldir
-from webagent_inference.chat import Chat, ChatMessage
+from webagent_inference.chat import Chat
+from webagent_inference.codec import ByteCodec, ChatMessage
 from webagent_inference.config import EngineConfig, InferenceConfig
 from webagent_inference.environment import set_environment
 from webagent_inference.prepare import DEFAULT_OUT, prepare
 from webagent_inference.replica import Replica, started
+from webagent_inference.testing import FILE, Bigrams, Publisher, weights
 from webagent_runtime.client import open_channel
 from webagent_runtime.config import validate
 
@@ -85,10 +89,14 @@ class Served:
     admin: inference_pb2_grpc.InferenceAdminServiceAsyncStub
 
     async def generate(self, prompt: list[int], *, timeout: float = 100, **settings: Any) -> pb.GenerateResponse:
-        minimum = settings.pop("min_weights_version", 0)
+        minimum, purpose = settings.pop("min_weights_version", 0), settings.pop("purpose", pb.PURPOSE_UNSPECIFIED)
         sampling = pb.SamplingSettings(**{"temperature": 1.0, "max_tokens": 16, **settings})
         request = pb.GenerateRequest(
-            request_id="test", prompt_token_ids=prompt, sampling=sampling, min_weights_version=minimum
+            request_id="test",
+            prompt_token_ids=prompt,
+            sampling=sampling,
+            min_weights_version=minimum,
+            purpose=purpose,
         )
         return await self.policy.Generate(request, timeout=timeout)
 
@@ -102,9 +110,9 @@ class Served:
         return await self.admin.UpdateWeights(request, timeout=100)
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session", params=["vllm", "transformers"])
-async def served(request: pytest.FixtureRequest, configure: Callable[..., InferenceConfig]) -> AsyncIterator[Served]:
-    async with started(configure(backend=request.param)) as replica:
+@asynccontextmanager
+async def served_by(config: InferenceConfig) -> AsyncIterator[Served]:
+    async with started(config) as replica:
         policy, admin = open_channel(replica.server.address), open_channel(replica.admin.address)
         try:
             yield Served(
@@ -114,6 +122,27 @@ async def served(request: pytest.FixtureRequest, configure: Callable[..., Infere
             )
         finally:
             await asyncio.gather(policy.close(), admin.close())
+
+
+@pytest.fixture(scope="session")
+def serve(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., AbstractAsyncContextManager[Served]]:
+    """A replica whose configuration is given; no model is needed for it."""
+
+    def make(**values: Any) -> AbstractAsyncContextManager[Served]:
+        fixed: dict[str, Any] = {
+            "server": {"port": 0},
+            "admin": {"port": 0},
+            "updates": {"staging": tmp_path_factory.mktemp("staging")},
+        }
+        return served_by(validate(InferenceConfig, {**fixed, **values}, source="test"))
+
+    return make
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session", params=["vllm", "transformers"])
+async def served(request: pytest.FixtureRequest, configure: Callable[..., InferenceConfig]) -> AsyncIterator[Served]:
+    async with served_by(configure(backend=request.param)) as replica:
+        yield replica
 
 
 @dataclass(frozen=True)
@@ -214,3 +243,32 @@ def _entries(file: Path) -> list[policy_pb2.TensorEntry]:
 @pytest.fixture(scope="session")
 def trainer(model: Path, chat: Chat, tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     return Trainer(model, chat, tmp_path_factory.mktemp("policies"))
+
+
+@pytest.fixture
+def publisher(tmp_path: Path) -> Publisher:
+    return Publisher(tmp_path / "versions")
+
+
+@pytest.fixture
+def bigrams(serve: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    base = tmp_path / "base"
+    base.mkdir()
+    (base / FILE).write_bytes(weights(0))
+
+    async def start(config: Any, codec: Any) -> Bigrams:
+        return Bigrams(config.directory)
+
+    monkeypatch.setattr(core_module, "_start_backend", start)
+    monkeypatch.setattr(core_module, "_codec", lambda _: ByteCodec("bigrams"))
+
+    def make(**values: Any) -> Any:
+        return serve(**{"backend": "transformers", "model": {"path": base}, **values})
+
+    return make
+
+
+@pytest_asyncio.fixture
+async def small(bigrams: Callable[..., Any]) -> AsyncIterator[Served]:
+    async with bigrams() as replica:
+        yield replica

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from webagent_inference.chat import Chat, ChatMessage
+from webagent_inference.chat import Chat
+from webagent_inference.codec import ChatMessage
 from webagent_runtime.errors import ServiceError
 
 START, END = 1, 2

@@ -11,7 +11,7 @@ def test_a_model_path_is_enough() -> None:
     config = load(InferenceConfig, None, env_prefix="NONE", overrides={"model.path": "models/policy"})
     assert (config.server.port, config.admin.port, config.backend) == (50052, 50062, "vllm")
     assert config.queue is None
-    assert config.model.name == "policy"
+    assert config.model_id == "policy"
     assert config.engine.thread_count >= 1
 
 

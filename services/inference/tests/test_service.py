@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
 from webagent.inference.v1 import inference_pb2 as pb
-from webagent_inference.chat import Chat, ChatMessage
+from webagent_inference.backend import Sampling
+from webagent_inference.chat import Chat
+from webagent_inference.codec import ChatMessage
 from webagent_inference.config import LimitsConfig
+from webagent_inference.conformance.__main__ import examine
+from webagent_runtime.config import ClientConfig
 from webagent_runtime.errors import from_rpc
 
 if TYPE_CHECKING:
@@ -30,6 +34,27 @@ async def refusal(call: Any) -> Any:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await call
     return from_rpc(refused.value)
+
+
+async def test_every_promise_of_the_contract_is_kept(served: Served) -> None:
+    replica = served.replica
+    results = await examine(replica.server.address, replica.admin.address, ClientConfig(), 100.0)
+    assert [(text, why) for text, verdict, why in results if verdict != "kept"] == []
+
+
+async def test_tokens_are_heard_as_they_come(served: Served, prompt: list[int]) -> None:
+    heard: list[tuple[int, float]] = []
+    lengths: list[int] = []
+
+    def sink(token_ids: Sequence[int], logprobs: Sequence[float]) -> None:
+        heard.extend(zip(token_ids, logprobs, strict=True))
+        lengths.append(len(heard))
+
+    sampling = Sampling(temperature=1.0, max_tokens=12, seed=3)
+    reply = await served.replica.core.policy.generate("heard", prompt, sampling, sink=sink)
+    assert [token for token, _ in heard] == reply.token_ids
+    assert [logprob for _, logprob in heard] == reply.logprobs
+    assert len(set(lengths)) > 3
 
 
 async def test_the_model_says_what_it_is(served: Served, chat: Chat) -> None:

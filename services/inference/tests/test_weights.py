@@ -12,7 +12,8 @@ import grpc
 import pytest
 from webagent.inference.v1 import inference_pb2 as pb
 from webagent.trajectory.v1 import policy_pb2
-from webagent_inference.chat import Chat, ChatMessage
+from webagent_inference.chat import Chat
+from webagent_inference.codec import ChatMessage
 from webagent_runtime.errors import from_rpc
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ async def test_a_file_name_cannot_leave_the_directory(served: Served, trainer: T
 
 async def test_a_remote_version_is_downloaded_and_old_downloads_are_deleted(served: Served, trainer: Trainer) -> None:
     memory = fsspec.filesystem("memory")
-    staging = served.replica.core.updater.config.staging
+    staging = served.replica.core.updater.config.staging / "0"
     for _ in range(3):
         version = trainer.publish()
         directory, _ = trainer.manifest_of(version)

@@ -129,7 +129,7 @@ class QueueConfig(Config):
 class PayloadConfig(Config):
     """Where payloads that do not fit a message are kept."""
 
-    uri: str = Field(description="fsspec prefix: file:///directory or s3://bucket/prefix")
+    uri: str = Field(description="prefix: file:///directory, s3://bucket/prefix or jetstream://host:port/bucket/prefix")
 
 
 def load(model: type[C], path: Path | None, *, env_prefix: str, overrides: Mapping[str, object] | None = None) -> C:

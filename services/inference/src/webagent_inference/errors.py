@@ -41,14 +41,44 @@ def queue_full(limit: int, retry_after: float) -> ServiceError:
     return ServiceError(StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", message, retry_after=retry_after)
 
 
+def degraded(why: str) -> ServiceError:
+    """A reply for training is asked of a backend whose replies cannot be trained on."""
+    return ServiceError(StatusCode.FAILED_PRECONDITION, "DEGRADED", f"replies cannot be trained on: {why}")
+
+
+def unsupported(what: str) -> ServiceError:
+    """The backend cannot do this at all."""
+    return ServiceError(StatusCode.UNIMPLEMENTED, "UNSUPPORTED", f"the backend of this replica {what}")
+
+
+def upstream_failed(message: str, retry_after: float) -> ServiceError:
+    """The endpoint behind this service did not answer properly; it may the next time."""
+    return ServiceError(StatusCode.UNAVAILABLE, "UPSTREAM_FAILED", message, retry_after=retry_after)
+
+
+def upstream_busy(message: str, retry_after: float) -> ServiceError:
+    """The endpoint behind this service takes no more requests now."""
+    return ServiceError(StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL", message, retry_after=retry_after)
+
+
+def upstream_refused(message: str) -> ServiceError:
+    """The endpoint behind this service refuses the request, and will again."""
+    return ServiceError(StatusCode.FAILED_PRECONDITION, "UPSTREAM_REFUSED", message)
+
+
+def model_not_found(wanted: str, served: str) -> ServiceError:
+    """Another model than the one that is served is asked for by name."""
+    return ServiceError(StatusCode.NOT_FOUND, "MODEL_NOT_FOUND", f"{wanted!r} is not served here, {served!r} is")
+
+
 def draining(retry_after: float) -> ServiceError:
     """The replica is shutting down."""
     return ServiceError(StatusCode.UNAVAILABLE, "DRAINING", "shutting down", retry_after=retry_after)
 
 
-def engine_dead(cause: str) -> ServiceError:
-    """The engine crashed; the process ends and must be started again."""
-    return ServiceError(StatusCode.UNAVAILABLE, "ENGINE_DEAD", f"the engine died: {cause}")
+def engine_dead(cause: str, retry_after: float) -> ServiceError:
+    """The engine crashed; it is started again, or the process is."""
+    return ServiceError(StatusCode.UNAVAILABLE, "ENGINE_DEAD", f"the engine died: {cause}", retry_after=retry_after)
 
 
 def weights_not_found(uri: str, what: str) -> ServiceError:

@@ -37,16 +37,12 @@ def tensor_spans(path: Path) -> list[TensorSpan]:
         (header_size,) = struct.unpack("<Q", prefix)
         if header_size > min(size - 8, MAX_HEADER_BYTES):
             raise ValueError(f"{path.name} is truncated or not a safetensors file")
+        data = 8 + header_size
         try:
             header: dict[str, dict[str, object]] = json.loads(file.read(header_size))
-        except ValueError as error:
+            spans = [_span(name, entry, data) for name, entry in header.items() if name != "__metadata__"]
+        except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
             raise ValueError(f"{path.name} has a broken header") from error
-    header.pop("__metadata__", None)
-    data = 8 + header_size
-    try:
-        spans = [_span(name, entry, data) for name, entry in header.items()]
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{path.name} has a broken header") from error
     expected = max((span.end for span in spans), default=data)
     if size != expected:
         raise ValueError(f"{path.name} is truncated: {size} bytes instead of {expected}")
@@ -57,17 +53,15 @@ def _span(name: str, entry: dict[str, object], data: int) -> TensorSpan:
     offsets, shape = entry["data_offsets"], entry["shape"]
     if not isinstance(offsets, list) or not isinstance(shape, list):
         raise TypeError(name)
-    start, end = offsets
-    return TensorSpan(name, str(entry["dtype"]), tuple(map(int, shape)), data + int(start), data + int(end))
+    start, end = map(int, offsets)
+    if not 0 <= start <= end:
+        raise ValueError(name)
+    return TensorSpan(name, str(entry["dtype"]), tuple(map(int, shape)), data + start, data + end)
 
 
 def check(directory: Path) -> None:
     """ConfigError, in one line, unless the directory holds a complete model."""
-    if not directory.is_dir():
-        raise ConfigError(f"model directory {directory} does not exist: {HINT}")
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
-        if not (directory / name).is_file():
-            raise ConfigError(f"model directory {directory} is incomplete, {name} is missing: {HINT}")
+    check_tokenizer(directory)
     try:
         names = weight_files(directory)
         for name in names:
@@ -81,22 +75,36 @@ def check(directory: Path) -> None:
         raise ConfigError(f"model directory {directory} is incomplete, no *.safetensors file: {HINT}")
 
 
+def check_tokenizer(directory: Path) -> None:
+    """ConfigError, in one line, unless the directory holds a config and a tokenizer."""
+    if not directory.is_dir():
+        raise ConfigError(f"model directory {directory} does not exist: {HINT}")
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        if not (directory / name).is_file():
+            raise ConfigError(f"model directory {directory} is incomplete, {name} is missing: {HINT}")
+
+
 @dataclass(frozen=True)
 class Shape:
     """What a model's config says about its size; 0 where it says nothing."""
 
     longest_context: int
     cached_values_per_token: int
+    tied: bool
 
     @classmethod
     def read(cls, directory: Path) -> "Shape":
         """Reads config.json."""
-        config: dict[str, Any] = json.loads((directory / "config.json").read_text())
-        config = config.get("text_config", config)
+        whole: dict[str, Any] = json.loads((directory / "config.json").read_text())
+        config: dict[str, Any] = whole.get("text_config", whole)
         heads = config.get("num_attention_heads", 0)
         width = config.get("head_dim") or (config.get("hidden_size", 0) // heads if heads else 0)
         cached = 2 * config.get("num_hidden_layers", 0) * config.get("num_key_value_heads", heads) * width
-        return cls(longest_context=config.get("max_position_embeddings", 0), cached_values_per_token=cached)
+        return cls(
+            longest_context=config.get("max_position_embeddings", 0),
+            cached_values_per_token=cached,
+            tied=bool(whole.get("tie_word_embeddings", config.get("tie_word_embeddings", False))),
+        )
 
 
 def weight_files(directory: Path) -> list[str]:

@@ -1,28 +1,45 @@
 """The policy that a replica serves: requests in, tokens out, one weights version at a time.
 
-    call ──► admitted (bounded) ──► gate open? ──► backend ──► reply, one span per version
-                                        ▲  └── interrupted: back to the gate, tokens so far kept ──┘
-                                        │
-              pause, update: hold the gate, interrupt what is in flight, change weights, release
+    call ──► admitted (bounded) ──► slot (fair) ──► gate open? ──► backend ──► reply, one span per version
+                                                        ▲  └── interrupted: back to the gate, tokens so far kept ──┘
+                                                        │
+                              pause, update: hold the gate, interrupt what is in flight, change weights, release
 
 No request straddles a change of weights inside the engine: it is interrupted before, and goes on after with its tokens
-in the prompt, so every span is exact. Versions change only while the gate is held and nothing is in flight.
+in the prompt, so every span is exact. Versions change only while the gate is held and nothing is in flight. An update
+may first let what is in flight end, for a bounded time.
 """
 
 import asyncio
 import math
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from webagent_runtime.metrics import SERVED_VERSION
 
 from webagent_inference import errors
-from webagent_inference.backend import MIN_TEMPERATURE, Backend, EngineDeadError, Finish, Interrupted, Sampling
+from webagent_inference.backend import (
+    MIN_TEMPERATURE,
+    TRAINABLE,
+    Ability,
+    Backend,
+    EngineDeadError,
+    Finish,
+    Interrupted,
+    Sample,
+    Sampling,
+    Sink,
+)
 from webagent_inference.config import LimitsConfig
+from webagent_inference.slots import Purpose, Slots
+from webagent_inference.watch import Ended, Watch
 
 T = TypeVar("T")
+
+MAX_STOPS = 8
+MAX_STOP_CHARACTERS = 128
 
 
 @dataclass(frozen=True)
@@ -52,24 +69,31 @@ class Reply:
     finish: Finish
     sampling: Sampling
     cached_tokens: int
+    degraded: str
 
 
 class Policy:
     """A backend, the version it serves, and the gate before it."""
 
-    def __init__(self, backend: Backend, limits: LimitsConfig, *, vocab_size: int, max_context: int) -> None:
+    def __init__(
+        self, backend: Backend, limits: LimitsConfig, *, slots: int, vocab_size: int, max_context: int
+    ) -> None:
         self.backend = backend
         self.vocab_size = vocab_size
         self.max_context = max_context
         self.version = Version()
         self._limits = limits
+        self._slots = Slots(slots)
         self._holders: set[str] = set()
         self._open = asyncio.Event()
         self._open.set()
-        self.requests = 0
+        self._admissions = dict.fromkeys(Purpose, 0)
+        self._working = 0
+        self._still = asyncio.Event()
+        self._still.set()
         self._done = asyncio.Event()
         self._done.set()
-        self._draining = False
+        self.draining = False
         self._failure: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         SERVED_VERSION.set(0)
 
@@ -78,34 +102,57 @@ class Policy:
         """Whether an operator holds the gate."""
         return "pause" in self._holders
 
-    async def generate(self, request_id: str, prompt: Sequence[int], sampling: Sampling, *, min_version: int) -> Reply:
-        """Samples one reply, across changes of weights if they happen."""
+    async def generate(
+        self,
+        request_id: str,
+        prompt: Sequence[int],
+        sampling: Sampling,
+        *,
+        min_version: int = 0,
+        purpose: Purpose = Purpose.EVALUATION,
+        ended: Ended | None = None,
+        sink: Sink | None = None,
+    ) -> Reply:
+        """Samples one reply, across changes of weights if they happen.
+
+        It ends, too, with the first token at which `ended` says so of the tokens so far. `sink` hears each token.
+        """
         sampling = self._fit(prompt, sampling)
-        token_ids: list[int] = []
-        logprobs: list[float] = []
-        spans: list[Span] = []
-        cached: int | None = None
-        async with self._admitted():
+        if purpose is Purpose.TRAINING and not self.backend.abilities >= TRAINABLE:
+            lacking = sorted(ability.value for ability in TRAINABLE - self.backend.abilities)
+            raise errors.degraded(f"the backend gives no {' and no '.join(lacking)}")
+        made = _Made()
+        async with self._admitted(purpose), self._slots.taken(purpose):
             while True:
                 version = await self._serving(min_version)
-                rest = _rest(sampling, len(token_ids))
-                sample = await self._backed(self.backend.generate(request_id, [*prompt, *token_ids], rest))
-                cached = sample.cached_tokens if cached is None else cached
-                if sample.token_ids:
-                    spans.append(Span(len(token_ids), len(token_ids) + len(sample.token_ids), version))
-                token_ids += sample.token_ids
-                logprobs += sample.logprobs
+                rest = _rest(sampling, len(made.token_ids))
+                context = [*prompt, *made.token_ids]
+                if ended is None and sink is None:
+                    sample = await self._backed(self.backend.generate(request_id, context, rest))
+                else:
+                    watch = Watch(made.token_ids, ended, sink)
+                    sample = await self._backed(watch.over(self.backend.generate(request_id, context, rest, watch)))
+                made.add(sample, version)
                 if sample.finish is not Finish.INTERRUPTED:
-                    return Reply(token_ids, logprobs, _joined(spans), sample.finish, sampling, cached)
+                    if purpose is Purpose.TRAINING and made.degraded:
+                        raise errors.degraded(made.degraded)
+                    return made.reply(sample.finish, sampling)
 
     async def score(
-        self, prompt: Sequence[int], token_ids: Sequence[int], *, min_version: int
+        self,
+        prompt: Sequence[int],
+        token_ids: Sequence[int],
+        *,
+        min_version: int,
+        purpose: Purpose = Purpose.EVALUATION,
     ) -> tuple[list[float], int]:
         """Log-probabilities of the tokens and the version that computed all of them."""
+        if Ability.SCORES not in self.backend.abilities:
+            raise errors.unsupported("does not score")
         if not token_ids:
             raise errors.invalid("token_ids is empty")
         self._check([*prompt, *token_ids])
-        async with self._admitted():
+        async with self._admitted(purpose), self._slots.taken(purpose):
             while True:
                 version = await self._serving(min_version)
                 try:
@@ -114,9 +161,12 @@ class Policy:
                     continue
 
     @asynccontextmanager
-    async def held(self) -> AsyncIterator[None]:
-        """Nothing is in flight, and nothing starts, while the block runs."""
-        await self._hold("update")
+    async def held(self, patience: float = 0.0) -> AsyncIterator[None]:
+        """Nothing is in flight, and nothing starts, while the block runs.
+
+        What is in flight gets `patience` seconds to end before it is interrupted.
+        """
+        await self._hold("update", patience)
         try:
             yield
         finally:
@@ -140,8 +190,12 @@ class Policy:
         if not self._failure.done():
             self._failure.set_result(cause)
 
+    def revived(self) -> None:
+        """Serves again: `backend` is another one, and holds the weights of `version`."""
+        self._failure = asyncio.get_running_loop().create_future()
+
     async def failed(self) -> str:
-        """Returns, with the cause, once the policy cannot be served any more."""
+        """Returns, with the cause, once the policy cannot be served with this backend any more."""
         died = asyncio.ensure_future(self.backend.died())
         try:
             await asyncio.wait({died, self._failure}, return_when=asyncio.FIRST_COMPLETED)
@@ -153,7 +207,7 @@ class Policy:
 
     async def drain(self) -> None:
         """Refuses new requests and waits for those in work."""
-        self._draining = True
+        self.draining = True
         self.resume()
         await self._done.wait()
 
@@ -166,6 +220,10 @@ class Policy:
             raise errors.unsupported_sampling(f"top_p {sampling.top_p:g} is not in (0, 1]")
         if sampling.max_tokens < 1:
             raise errors.unsupported_sampling("max_tokens is below 1")
+        if len(sampling.stop) > MAX_STOPS or not all(0 < len(stop) <= MAX_STOP_CHARACTERS for stop in sampling.stop):
+            raise errors.unsupported_sampling(
+                f"stop: at most {MAX_STOPS} strings of 1 to {MAX_STOP_CHARACTERS} characters"
+            )
         self._check(prompt)
         return replace(sampling, max_tokens=min(sampling.max_tokens, self.max_context - len(prompt)))
 
@@ -178,18 +236,24 @@ class Policy:
         if highest >= self.vocab_size:
             raise errors.unknown_token(highest, self.vocab_size)
 
+    @property
+    def requests(self) -> int:
+        """Requests in work or waiting."""
+        return sum(self._admissions.values())
+
     @asynccontextmanager
-    async def _admitted(self) -> AsyncIterator[None]:
-        if self._draining:
+    async def _admitted(self, purpose: Purpose) -> AsyncIterator[None]:
+        if self.draining:
             raise errors.draining(self._limits.retry_seconds)
-        if self.requests >= self._limits.max_requests:
+        # Each kind has a queue of its own: a full one of training's must not turn an evaluation away.
+        if self._admissions[purpose] >= self._limits.max_requests:
             raise errors.queue_full(self._limits.max_requests, self._limits.retry_seconds)
-        self.requests += 1
+        self._admissions[purpose] += 1
         self._done.clear()
         try:
             yield
         finally:
-            self.requests -= 1
+            self._admissions[purpose] -= 1
             if not self.requests:
                 self._done.set()
 
@@ -197,22 +261,31 @@ class Policy:
         """Waits for the gate; the version behind it. The caller goes to the backend without awaiting in between."""
         await self._open.wait()
         if self._failure.done():
-            raise errors.engine_dead(self._failure.result())
+            raise errors.engine_dead(self._failure.result(), self._limits.retry_seconds)
         if self.version.number < min_version:
             raise errors.version_not_ready(min_version, self.version.number, self._limits.retry_seconds)
         return self.version.number
 
     async def _backed(self, work: Awaitable[T]) -> T:
+        self._working += 1
+        self._still.clear()
         try:
             return await work
         except EngineDeadError as error:
             self.fail(str(error))
-            raise errors.engine_dead(str(error)) from error
+            raise errors.engine_dead(str(error), self._limits.retry_seconds) from error
+        finally:
+            self._working -= 1
+            if not self._working:
+                self._still.set()
 
-    async def _hold(self, holder: str) -> None:
+    async def _hold(self, holder: str, patience: float = 0.0) -> None:
         self._holders.add(holder)
         self._open.clear()
         try:
+            if patience:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._still.wait(), patience)
             await self.backend.interrupt()
         except BaseException:
             self._release(holder)
@@ -222,6 +295,31 @@ class Policy:
         self._holders.discard(holder)
         if not self._holders:
             self._open.set()
+
+
+@dataclass
+class _Made:
+    """A reply in the making, sample by sample."""
+
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    cached_tokens: int | None = None
+    degraded: str = ""
+
+    def add(self, sample: Sample, version: int) -> None:
+        if self.cached_tokens is None:
+            self.cached_tokens = sample.cached_tokens
+        start = len(self.token_ids)
+        if sample.token_ids:
+            self.spans.append(Span(start, start + len(sample.token_ids), version))
+        self.token_ids = [*self.token_ids, *sample.token_ids]
+        self.logprobs += sample.logprobs
+        self.degraded = self.degraded or sample.degraded
+
+    def reply(self, finish: Finish, sampling: Sampling) -> Reply:
+        spans, cached = _joined(self.spans), self.cached_tokens or 0
+        return Reply(self.token_ids, self.logprobs, spans, finish, sampling, cached, self.degraded)
 
 
 def _rest(sampling: Sampling, sampled: int) -> Sampling:

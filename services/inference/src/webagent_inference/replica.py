@@ -1,4 +1,4 @@
-"""One replica, wired: two servers, the loaded model, and the bucket that it follows.
+"""One replica, wired: its servers, the loaded model, and the bucket that it follows.
 
 Ports are bound first, so that a taken port is said at once and health answers while the model loads. The replica is
 ready when it serves the newest version there is.
@@ -21,6 +21,8 @@ from webagent_inference.servicer import InferenceAdminServicer, InferenceService
 log = structlog.get_logger()
 
 STOP_SECONDS = 2.0
+# An engine that dies more often than engine.restarts within this is not started again in place.
+DEATHS_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,7 @@ class Replica:
     core: Core
     server: Server
     admin: Server
+    face_url: str
     following: list["asyncio.Task[None]"]
 
     def set_ready(self, ready: bool) -> None:
@@ -41,19 +44,38 @@ class Replica:
     async def run(self) -> None:
         """Serves until SIGTERM or SIGINT; raises when the policy cannot be served any more."""
         running = asyncio.create_task(self.server.run(self._drain))
-        failing = asyncio.create_task(self.core.policy.failed())
+        keeping = asyncio.create_task(self._keep_alive())
         try:
-            await asyncio.wait({running, failing, *self.following}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({running, keeping, *self.following}, return_when=asyncio.FIRST_COMPLETED)
             for task in (running, *self.following):
                 if task.done():
                     return task.result()
-            self.set_ready(False)
             # Calls in flight get their answer (ENGINE_DEAD) before the process ends.
             await self.server.stop(STOP_SECONDS)
-            raise RuntimeError(f"the policy cannot be served any more: {failing.result()}")
+            raise RuntimeError(f"the policy cannot be served any more: {keeping.result()}")
         finally:
             running.cancel()
-            failing.cancel()
+            keeping.cancel()
+
+    async def _keep_alive(self) -> str:
+        """Starts the engine again when it dies, until it dies too often; then the cause."""
+        loop = asyncio.get_running_loop()
+        deaths: list[float] = []
+        while True:
+            cause = await self.core.policy.failed()
+            self.set_ready(False)
+            now = loop.time()
+            deaths = [*(death for death in deaths if now - death < DEATHS_SECONDS), now]
+            log.error("engine_died", cause=cause, deaths=len(deaths))
+            if len(deaths) > self.core.config.engine.restarts:
+                return cause
+            try:
+                await self.core.restore()
+            except Exception as error:
+                log.exception("engine_not_restored")
+                return f"{cause}; it could not be started again: {error}"
+            if not self.core.policy.draining:
+                self.set_ready(True)
 
     async def _drain(self) -> None:
         self.admin.set_ready(False)
@@ -80,13 +102,13 @@ async def started(config: InferenceConfig) -> AsyncIterator[Replica]:
         service="webagent.inference.v1.InferenceAdminService",
         scope="inference.admin",
     )
-    async with _listening(server), _listening(admin):
+    async with _listening(server), _listening(admin), _faced(config, slot) as face_url:
         servicer.replica = name = config.replica_name(server.port)
         core = await Core.load(config)
         try:
             slot.fill(core)
             async with _following(config, core, name) as following:
-                replica = Replica(name, core, server, admin, following)
+                replica = Replica(name, core, server, admin, face_url, following)
                 replica.set_ready(True)
                 log.info("ready", replica=name, address=server.address, version=core.policy.version.number)
                 yield replica
@@ -101,6 +123,18 @@ async def _listening(server: Server) -> AsyncIterator[None]:
         yield
     finally:
         await server.stop(STOP_SECONDS)
+
+
+@asynccontextmanager
+async def _faced(config: InferenceConfig, slot: Slot) -> AsyncIterator[str]:
+    """The OpenAI-compatible face, if there is one; its URL."""
+    if config.face is None:
+        yield ""
+        return
+    from webagent_inference.face.server import listening  # noqa: PLC0415 - only where it is served
+
+    async with listening(config.face, slot, config.limits) as url:
+        yield url
 
 
 @asynccontextmanager

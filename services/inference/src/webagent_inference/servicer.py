@@ -11,14 +11,23 @@ from webagent.inference.v1 import inference_pb2_grpc
 from webagent_runtime.server import time_left
 
 from webagent_inference import errors
-from webagent_inference.backend import Finish, Sampling
-from webagent_inference.chat import ChatMessage, Identity
+from webagent_inference.backend import Ability, Finish, Sampling
+from webagent_inference.codec import ChatMessage, Identity
 from webagent_inference.config import LimitsConfig
 from webagent_inference.core import Slot
+from webagent_inference.slots import Purpose
+from webagent_inference.watch import Stops
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _ROLES: dict[int, Any] = {pb.ROLE_SYSTEM: "system", pb.ROLE_USER: "user", pb.ROLE_ASSISTANT: "assistant"}
+_CAPABILITIES = {
+    Ability.TOKEN_IDS: pb.CAPABILITY_TOKEN_IDS,
+    Ability.LOGPROBS: pb.CAPABILITY_LOGPROBS,
+    Ability.SCORES: pb.CAPABILITY_SCORE,
+    Ability.WEIGHTS: pb.CAPABILITY_WEIGHTS,
+    Ability.REPEATABLE: pb.CAPABILITY_REPEATABLE,
+}
 _FINISH = {Finish.STOP: pb.FINISH_REASON_STOP, Finish.LENGTH: pb.FINISH_REASON_LENGTH}
 
 
@@ -44,23 +53,29 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         if not request.request_id:
             raise errors.invalid("request_id is empty")
         core = self._slot.core
+        sampling = _sampling(request.sampling)
+        stops = Stops(sampling.stop, core.chat.text) if any(sampling.stop) else None
         async with self._bounded(context):
             reply = await core.policy.generate(
                 request.request_id,
                 request.prompt_token_ids,
-                _sampling(request.sampling),
+                sampling,
                 min_version=request.min_weights_version,
+                purpose=Purpose.TRAINING if request.purpose == pb.PURPOSE_TRAINING else Purpose.EVALUATION,
+                ended=stops.ended if stops is not None else None,
             )
+        text = core.chat.text(reply.token_ids)
         return pb.GenerateResponse(
             token_ids=reply.token_ids,
             logprobs=reply.logprobs,
-            logprob_kind=pb.LOGPROB_KIND_PROCESSED,
+            logprob_kind=pb.LOGPROB_KIND_PROCESSED if reply.logprobs else pb.LOGPROB_KIND_UNSPECIFIED,
             spans=[pb.WeightsSpan(start=s.start, end=s.end, weights_version=s.version) for s in reply.spans],
             finish_reason=_FINISH[reply.finish],
-            text=core.chat.text(reply.token_ids),
+            text=stops.cut(text) if stops is not None else text,
             sampling=_used(reply.sampling),
             model=_identity(core.chat.identity),
             cached_tokens=reply.cached_tokens,
+            degraded=reply.degraded,
         )
 
     async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
@@ -86,6 +101,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             end_token_ids=core.chat.end_tokens,
             replica=self.replica,
             paused=policy.paused,
+            capabilities=sorted(_CAPABILITIES[ability] for ability in policy.backend.abilities),
         )
 
     @asynccontextmanager
@@ -155,10 +171,15 @@ def _sampling(settings: pb.SamplingSettings) -> Sampling:
         max_tokens=settings.max_tokens,
         top_p=settings.top_p or 1.0,
         seed=settings.seed if settings.HasField("seed") else None,
+        stop=tuple(settings.stop),
     )
 
 
 def _used(sampling: Sampling) -> pb.SamplingSettings:
     return pb.SamplingSettings(
-        temperature=sampling.temperature, max_tokens=sampling.max_tokens, top_p=sampling.top_p, seed=sampling.seed
+        temperature=sampling.temperature,
+        max_tokens=sampling.max_tokens,
+        top_p=sampling.top_p,
+        seed=sampling.seed,
+        stop=sampling.stop,
     )

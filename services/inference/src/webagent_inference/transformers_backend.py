@@ -18,7 +18,7 @@ import structlog
 import torch
 from transformers import AutoModelForCausalLM, DynamicCache
 
-from webagent_inference.backend import Finish, Interrupted, Sample, Sampling
+from webagent_inference.backend import FULL, Finish, Interrupted, Sample, Sampling, Sink
 from webagent_inference.config import EngineConfig
 from webagent_inference.precision import compute_dtype
 
@@ -36,12 +36,19 @@ class _Row:
     done: "asyncio.Future[Sample]"
     loop: asyncio.AbstractEventLoop
     generator: torch.Generator
+    sink: Sink | None
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     dropped: bool = False
 
+    def extend(self, token: int, logprob: float) -> None:
+        self.token_ids.append(token)
+        self.logprobs.append(logprob)
+        if self.sink is not None:
+            self.loop.call_soon_threadsafe(self.sink, [token], [logprob])
+
     def finish(self, why: Finish) -> None:
-        sample = Sample(self.token_ids, self.logprobs, why, cached_tokens=0)
+        sample = Sample(self.token_ids, self.logprobs, why)
         self.loop.call_soon_threadsafe(_set_result, self.done, sample)
 
     def fail(self, error: BaseException) -> None:
@@ -57,6 +64,8 @@ def _nothing() -> None:
 
 class TransformersBackend:
     """A model and the thread that runs it."""
+
+    abilities = FULL
 
     def __init__(self, model: Any, config: EngineConfig, end_tokens: Sequence[int]) -> None:
         self._model = model
@@ -82,7 +91,9 @@ class TransformersBackend:
 
         return cls(await asyncio.to_thread(load), config, end_tokens)
 
-    async def generate(self, request_id: str, prompt: Sequence[int], sampling: Sampling) -> Sample:
+    async def generate(
+        self, request_id: str, prompt: Sequence[int], sampling: Sampling, sink: Sink | None = None
+    ) -> Sample:
         """See Backend."""
         loop = asyncio.get_running_loop()
         generator = torch.Generator()
@@ -90,7 +101,7 @@ class TransformersBackend:
             generator.seed()
         else:
             generator.manual_seed(sampling.seed)
-        row = _Row(list(prompt), sampling, loop.create_future(), loop, generator)
+        row = _Row(list(prompt), sampling, loop.create_future(), loop, generator, sink)
         self._enter()
         try:
             self._work.put(row)
@@ -224,8 +235,7 @@ class TransformersBackend:
             row.finish(Finish.INTERRUPTED)
             return False
         token, logprob = draw(logits.cpu(), row.sampling, row.generator)
-        row.token_ids.append(token)
-        row.logprobs.append(logprob)
+        row.extend(token, logprob)
         if token in self._end_tokens:
             row.finish(Finish.STOP)
             return False

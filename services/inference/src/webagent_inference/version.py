@@ -1,11 +1,17 @@
 """The files of a policy version: brought here, and checked against their manifest.
 
+A download is whole or not there: it is made beside its place and moved there at its end, and one whose files turn out
+to be wrong is deleted, so that the next try downloads it again. Replicas of one machine may share a staging directory;
+each takes a part of it for its own.
+
 A version that `verify` passes is whole: every tensor of the base model is there in its shape, nothing else is, and the
 raw bytes of each are those that the trainer hashed. Tensors are hashed in parallel from the mapped file, so that each
 byte is read once and the load after it finds the pages in memory.
 """
 
+import fcntl
 import hashlib
+import itertools
 import mmap
 import os
 import shutil
@@ -14,17 +20,20 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import unquote, urlparse
 
-import fsspec
 from google.protobuf import json_format
 from webagent.trajectory.v1 import policy_pb2
+from webagent_runtime.files import open_prefix
 
 from webagent_inference import errors, modeldir
 from webagent_inference.modeldir import TensorSpan
 
 MANIFEST = "manifest.json"
+
+# Name and shape of every tensor.
+Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -33,6 +42,39 @@ class StagedVersion:
 
     directory: Path
     manifest: policy_pb2.PolicyManifest
+
+
+class Staging:
+    """This process's own part of the staging directory, the same again after a restart."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._lock: IO[bytes] | None = None
+        self._directory = root
+
+    @property
+    def directory(self) -> Path:
+        """Taken when it is first needed, and until the process ends."""
+        if self._lock is None:
+            self._root.mkdir(parents=True, exist_ok=True)
+            for number in itertools.count():
+                lock = (self._root / f"{number}.lock").open("ab")
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    lock.close()
+                    continue
+                self._lock, self._directory = lock, self._root / str(number)
+                break
+        return self._directory
+
+    def forget(self, keep: Sequence[Path]) -> None:
+        """Deletes downloads but those named."""
+        if self._lock is None:
+            return
+        for directory in self._directory.iterdir() if self._directory.is_dir() else ():
+            if directory not in keep:
+                shutil.rmtree(directory, ignore_errors=True)
 
 
 def base_shapes(directory: Path) -> dict[str, tuple[int, ...]]:
@@ -44,27 +86,26 @@ def base_shapes(directory: Path) -> dict[str, tuple[int, ...]]:
     }
 
 
-def stage(uri: str, version: int, digest: str, cache: Path) -> StagedVersion:
+def stage(uri: str, version: int, digest: str, staging: Staging) -> StagedVersion:
     """Brings a version's files here: a local directory is used in place, anything else is downloaded once."""
     local = _local(uri)
     if local is not None:
         return StagedVersion(local, _manifest(_read(local / MANIFEST, uri), version, digest, uri))
-    filesystem, prefix = fsspec.core.url_to_fs(uri)
+    try:
+        filesystem, prefix = open_prefix(uri)
+    except (ImportError, ValueError) as error:
+        raise errors.weights_not_found(uri, str(error)) from error
     manifest = _manifest(_fetch(filesystem, f"{prefix}/{MANIFEST}", uri), version, digest, uri)
-    directory = cache / f"{version}-{digest[:16]}"
-    if not directory.is_dir():
-        _download(filesystem, prefix, _files(manifest), directory, uri)
+    try:
+        directory = staging.directory / f"{version}-{digest[:16]}"
+        if not directory.is_dir():
+            _download(filesystem, prefix, _files(manifest), directory, uri)
+    except OSError as error:
+        raise errors.update_failed(f"{uri} cannot be brought here: {error.strerror or error}") from error
     return StagedVersion(directory, manifest)
 
 
-def forget(cache: Path, keep: Sequence[Path]) -> None:
-    """Deletes downloaded versions but those named."""
-    for directory in cache.iterdir() if cache.is_dir() else ():
-        if directory.is_dir() and directory not in keep:
-            shutil.rmtree(directory, ignore_errors=True)
-
-
-def verify(staged: StagedVersion, shapes: Mapping[str, tuple[int, ...]], threads: int) -> None:
+def verify(staged: StagedVersion, shapes: Shapes, threads: int) -> None:
     """ServiceError unless the files are those of the manifest and fit the base model."""
     entries = {entry.name: entry for entry in staged.manifest.tensors}
     missing, extra = shapes.keys() - entries.keys(), entries.keys() - shapes.keys()
@@ -80,7 +121,7 @@ def verify(staged: StagedVersion, shapes: Mapping[str, tuple[int, ...]], threads
 def _verify_file(
     path: Path,
     wanted: Sequence[policy_pb2.TensorEntry],
-    shapes: Mapping[str, tuple[int, ...]],
+    shapes: Shapes,
     pool: ThreadPoolExecutor,
 ) -> None:
     try:
@@ -160,6 +201,10 @@ def _download(filesystem: Any, prefix: str, files: Sequence[str], directory: Pat
     directory.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=directory.parent))
     try:
+        needed = sum(filesystem.size(f"{prefix}/{file}") or 0 for file in files)
+        free = shutil.disk_usage(partial).free
+        if needed > free:
+            raise errors.update_failed(f"{uri} has {needed} bytes, {free} are free where it would be staged")
         for file in files:
             filesystem.get_file(f"{prefix}/{file}", str(partial / file))
         os.replace(partial, directory)

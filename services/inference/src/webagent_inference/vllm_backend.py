@@ -20,7 +20,7 @@ from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.exceptions import EngineDeadError as VllmDeadError
 
-from webagent_inference.backend import EngineDeadError, Finish, Interrupted, Sample, Sampling
+from webagent_inference.backend import FULL, EngineDeadError, Finish, Interrupted, Sample, Sampling, Sink
 from webagent_inference.config import EngineConfig
 from webagent_inference.engine_process import SERVICE_PID, EndsWithService
 from webagent_inference.precision import compute_dtype
@@ -34,6 +34,8 @@ _FINISH = {"stop": Finish.STOP, "length": Finish.LENGTH, "abort": Finish.INTERRU
 
 class VllmBackend:
     """A running AsyncLLM."""
+
+    abilities = FULL
 
     def __init__(self, engine: AsyncLLM, end_tokens: Sequence[int]) -> None:
         self.engine: Any = engine
@@ -56,8 +58,8 @@ class VllmBackend:
             max_model_len=config.max_context,
             max_num_seqs=config.max_sequences,
             max_num_batched_tokens=config.max_batched_tokens,
-            enable_chunked_prefill=True,
-            enable_prefix_caching=True,
+            enable_chunked_prefill=config.chunked_prefill,
+            enable_prefix_caching=config.prefix_cache,
             enforce_eager=config.eager,
             tensor_parallel_size=config.tensor_parallel,
             gpu_memory_utilization=config.gpu_memory_share,
@@ -82,13 +84,18 @@ class VllmBackend:
             )
         await self.score(self._end_tokens[:1], self._end_tokens[:1] * 2)
 
-    async def generate(self, request_id: str, prompt: Sequence[int], sampling: Sampling) -> Sample:
+    async def generate(
+        self, request_id: str, prompt: Sequence[int], sampling: Sampling, sink: Sink | None = None
+    ) -> Sample:
         """See Backend."""
-        output = await self._run(request_id, prompt, self.parameters(sampling))
+        parameters = self.parameters(sampling)
+        if sink is not None:
+            # Each output then holds all tokens so far.
+            parameters.output_kind = RequestOutputKind.CUMULATIVE
+        output = await self._run(request_id, prompt, parameters, sink)
         reply = output.outputs[0]
         token_ids = list(reply.token_ids)
-        logprobs = [float(entry[token].logprob) for entry, token in zip(reply.logprobs or [], token_ids, strict=True)]
-        return Sample(token_ids, logprobs, _FINISH[reply.finish_reason], output.num_cached_tokens or 0)
+        return Sample(token_ids, _logprobs(reply, 0), _FINISH[reply.finish_reason], output.num_cached_tokens or 0)
 
     def parameters(self, sampling: Sampling) -> SamplingParams:
         """The settings in vLLM's terms."""
@@ -149,14 +156,21 @@ class VllmBackend:
         """See Backend."""
         await asyncio.to_thread(self.engine.shutdown)
 
-    async def _run(self, request_id: str, prompt: Sequence[int], parameters: SamplingParams) -> Any:
+    async def _run(
+        self, request_id: str, prompt: Sequence[int], parameters: SamplingParams, sink: Sink | None = None
+    ) -> Any:
         """The final output of one request."""
         self._in_flight += 1
         self._idle.clear()
         final: Any = None
+        heard = 0
         try:
             async for output in self.engine.generate(tokens_input(list(prompt)), parameters, request_id):
                 final = output
+                if sink is not None:
+                    reply = output.outputs[0]
+                    sink(list(reply.token_ids)[heard:], _logprobs(reply, heard))
+                    heard = len(reply.token_ids)
         except VllmDeadError as error:
             raise EngineDeadError(str(error)) from error
         finally:
@@ -164,3 +178,9 @@ class VllmBackend:
             if not self._in_flight:
                 self._idle.set()
         return final
+
+
+def _logprobs(reply: Any, start: int) -> list[float]:
+    """Of the tokens from `start` on."""
+    entries, token_ids = list(reply.logprobs or [])[start:], list(reply.token_ids)[start:]
+    return [float(entry[token].logprob) for entry, token in zip(entries, token_ids, strict=True)]

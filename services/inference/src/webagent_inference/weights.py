@@ -3,7 +3,7 @@
     IDLE ──► STAGING ──► VERIFYING ──► SWITCHING ──► PROVING ──► IDLE, the new version serves
                │             │             │            │
                └── refused ──┘             └─ROLLING_BACK┘ ──► IDLE, the old version serves; the error says why
-                                                └─ fails ──► the policy fails: the process ends and starts again
+                                                └─ fails ──► the policy fails: another engine is started
 
 While staging and verifying the old version serves. Then requests are interrupted and wait at the policy's gate. The
 first canary's prompt is put into the prefix cache under the old weights, the weights are replaced, the cache is reset,
@@ -14,7 +14,7 @@ requests let in. A transaction runs in a task of its own: a caller who goes away
 import asyncio
 import enum
 import time
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +22,9 @@ import structlog
 from webagent.trajectory.v1 import policy_pb2
 from webagent_runtime.errors import ServiceError
 
-from webagent_inference import errors
+from webagent_inference import adapters, errors
 from webagent_inference import version as versions
-from webagent_inference.backend import Sample, Sampling
+from webagent_inference.backend import Ability, Backend, Sample, Sampling
 from webagent_inference.config import UpdateConfig
 from webagent_inference.policy import Policy, Version
 
@@ -54,12 +54,15 @@ class Outcome:
 class Updater:
     """Applies versions, one at a time."""
 
-    def __init__(self, policy: Policy, base: Path, config: UpdateConfig, *, threads: int) -> None:
+    def __init__(self, policy: Policy, base: Path | None, config: UpdateConfig, *, threads: int) -> None:
         self._policy = policy
         self.config = config
         self._threads = threads
-        self._shapes = versions.base_shapes(base)
-        self._directory = base
+        self._shapes = versions.base_shapes(base) if base is not None else {}
+        self._base = self._directory = base or Path()
+        self._previous = self._directory
+        self._canaries: Sequence[policy_pb2.Canary] = ()
+        self._staging = versions.Staging(config.staging)
         self._digests: dict[int, str] = {}
         self._lock = asyncio.Lock()
         self._tasks: set[asyncio.Task[float]] = set()
@@ -72,10 +75,26 @@ class Updater:
 
     async def apply(self, number: int, uri: str, digest: str) -> float:
         """Seconds until the version was served; 0 when it was already. Idempotent by number and digest."""
+        if Ability.WEIGHTS not in self._policy.backend.abilities:
+            raise errors.unsupported("takes no new weights")
         task = asyncio.create_task(self._apply(number, uri, digest))
         self._tasks.add(task)
         task.add_done_callback(self._forget)
         return await asyncio.shield(task)
+
+    async def restore(self, start: Callable[[], Awaitable[Backend]]) -> None:
+        """Has a new engine serve, in the place of one that died, the version that was served last."""
+        async with self._lock:
+            await self._policy.backend.close()
+            backend = self._policy.backend = await start()
+            if self._canaries:
+                await backend.load(self._directory)
+                if not await backend.reset_cache():
+                    raise errors.cache_not_reset()
+            for canary in self._canaries:
+                await self._prove(canary)
+            self._policy.revived()
+        log.info("engine_restored", version=self._policy.version.number)
 
     async def idle(self) -> None:
         """Waits for transactions that run."""
@@ -114,12 +133,13 @@ class Updater:
         try:
             async with asyncio.timeout(self.config.update_seconds):
                 self._enter(Stage.STAGING)
-                staged = await asyncio.to_thread(versions.stage, uri, wanted.number, wanted.digest, self.config.staging)
+                staged = await asyncio.to_thread(versions.stage, uri, wanted.number, wanted.digest, self._staging)
                 self._check_canaries(staged.manifest.canaries)
                 self._enter(Stage.VERIFYING)
-                await asyncio.to_thread(versions.verify, staged, self._shapes, self._threads)
+                staged = await asyncio.to_thread(self._verified, staged)
                 self._enter(Stage.SWITCHING)
-                async with self._policy.held():
+                patience = self.config.finish_seconds if self.config.in_flight == "finish" else 0.0
+                async with self._policy.held(patience):
                     await self._switch(staged, wanted)
         except TimeoutError:
             raise errors.update_failed(f"not served within {self.config.update_seconds:g} s") from None
@@ -130,6 +150,18 @@ class Updater:
             raise errors.update_failed(f"{self.stage.value}: {type(error).__name__}: {error}") from error
         finally:
             self._enter(Stage.IDLE)
+            # What the served version and the one before it do not need: older ones, and what failed just now.
+            keep = [self._directory, self._previous]
+            await asyncio.to_thread(self._staging.forget, keep)
+
+    def _verified(self, staged: versions.StagedVersion) -> versions.StagedVersion:
+        """The version as a whole model, its files checked; an adapter is merged into the base."""
+        if not staged.manifest.HasField("adapter"):
+            versions.verify(staged, self._shapes, self._threads)
+            return staged
+        shapes = adapters.expected(staged.manifest, self._shapes)
+        versions.verify(staged, shapes, self._threads)
+        return adapters.merged(staged, self._base, self._staging)
 
     async def _switch(self, staged: versions.StagedVersion, wanted: Version) -> None:
         backend = self._policy.backend
@@ -147,9 +179,9 @@ class Updater:
         except BaseException:
             await self._roll_back()
             raise
-        previous, self._directory = self._directory, staged.directory
+        self._previous, self._directory = self._directory, staged.directory
+        self._canaries = tuple(staged.manifest.canaries)
         self._policy.switched(wanted)
-        versions.forget(self.config.staging, keep=[previous, staged.directory])
 
     async def _roll_back(self) -> None:
         """Puts the old weights back, or fails the policy: nobody vouches for what the engine holds."""

@@ -163,9 +163,10 @@ class EnvSession:
 
 
 class InferenceClient:
-    """Render, Generate and Score for one episode."""
+    """Render, Generate and Score for one episode; `training` says whether its replies are to be trained on."""
 
-    def __init__(self, config: TargetConfig, limits: LimitsConfig, session_key: str) -> None:
+    def __init__(self, config: TargetConfig, limits: LimitsConfig, session_key: str, *, training: bool) -> None:
+        self._purpose = inference_pb2.PURPOSE_TRAINING if training else inference_pb2.PURPOSE_EVALUATION
         self._limits = limits
         self._key = session_key
         self._replica = Replica(config, session_key)
@@ -183,6 +184,7 @@ class InferenceClient:
     async def generate(self, request: inference_pb2.GenerateRequest) -> inference_pb2.GenerateResponse:
         """Samples one reply."""
         request.session_key = self._key
+        request.purpose = self._purpose
 
         async def once() -> inference_pb2.GenerateResponse:
             request.request_id = f"{self._key}/{next(self._attempts)}"

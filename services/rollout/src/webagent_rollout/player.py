@@ -103,7 +103,9 @@ class Player:
         spec = trajectory.episode
         # The nonce keeps a replayed request, whose deliveries count from 1 again, out of a session left over.
         session_id = f"{spec.episode_id}.{trajectory.delivery}.{secrets.token_hex(4)}"
-        inference = InferenceClient(self._config.inference, self._config.limits, session_id)
+        # What the trainer asks for belongs to a run; an episode that somebody else asks for does not.
+        training = bool(trajectory.run_id)
+        inference = InferenceClient(self._config.inference, self._config.limits, session_id, training=training)
         try:
             yield Ports(
                 session=EnvSession(self._config.env, self._config.limits, session_id),

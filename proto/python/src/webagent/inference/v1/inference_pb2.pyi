@@ -41,6 +41,28 @@ ROLE_USER: Role.ValueType  # 2
 ROLE_ASSISTANT: Role.ValueType  # 3
 Global___Role: typing_extensions.TypeAlias = Role
 
+class _Purpose:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _PurposeEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Purpose.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    PURPOSE_UNSPECIFIED: _Purpose.ValueType  # 0
+    """As PURPOSE_EVALUATION."""
+    PURPOSE_TRAINING: _Purpose.ValueType  # 1
+    """Refused with DEGRADED where the reply could not be trained on."""
+    PURPOSE_EVALUATION: _Purpose.ValueType  # 2
+
+class Purpose(_Purpose, metaclass=_PurposeEnumTypeWrapper):
+    """What a reply is for. Each kind has a queue of its own, and while both wait each gets half of the replica."""
+
+PURPOSE_UNSPECIFIED: Purpose.ValueType  # 0
+"""As PURPOSE_EVALUATION."""
+PURPOSE_TRAINING: Purpose.ValueType  # 1
+"""Refused with DEGRADED where the reply could not be trained on."""
+PURPOSE_EVALUATION: Purpose.ValueType  # 2
+Global___Purpose: typing_extensions.TypeAlias = Purpose
+
 class _LogprobKind:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -70,7 +92,7 @@ class _FinishReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
     FINISH_REASON_UNSPECIFIED: _FinishReason.ValueType  # 0
     FINISH_REASON_STOP: _FinishReason.ValueType  # 1
-    """The end token was sampled."""
+    """The end token was sampled, or a stop string completed."""
     FINISH_REASON_LENGTH: _FinishReason.ValueType  # 2
     """max_tokens or the context's end was reached."""
 
@@ -78,10 +100,43 @@ class FinishReason(_FinishReason, metaclass=_FinishReasonEnumTypeWrapper): ...
 
 FINISH_REASON_UNSPECIFIED: FinishReason.ValueType  # 0
 FINISH_REASON_STOP: FinishReason.ValueType  # 1
-"""The end token was sampled."""
+"""The end token was sampled, or a stop string completed."""
 FINISH_REASON_LENGTH: FinishReason.ValueType  # 2
 """max_tokens or the context's end was reached."""
 Global___FinishReason: typing_extensions.TypeAlias = FinishReason
+
+class _Capability:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _CapabilityEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_Capability.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    CAPABILITY_UNSPECIFIED: _Capability.ValueType  # 0
+    CAPABILITY_TOKEN_IDS: _Capability.ValueType  # 1
+    """Replies are the token ids that were sampled. Without it they are text, tokenised afterwards."""
+    CAPABILITY_LOGPROBS: _Capability.ValueType  # 2
+    """Replies carry a log-probability for each token."""
+    CAPABILITY_SCORE: _Capability.ValueType  # 3
+    """Score is served."""
+    CAPABILITY_WEIGHTS: _Capability.ValueType  # 4
+    """UpdateWeights is served."""
+    CAPABILITY_REPEATABLE: _Capability.ValueType  # 5
+    """Greedy replies, and those with one seed, repeat while the replica does nothing else."""
+
+class Capability(_Capability, metaclass=_CapabilityEnumTypeWrapper): ...
+
+CAPABILITY_UNSPECIFIED: Capability.ValueType  # 0
+CAPABILITY_TOKEN_IDS: Capability.ValueType  # 1
+"""Replies are the token ids that were sampled. Without it they are text, tokenised afterwards."""
+CAPABILITY_LOGPROBS: Capability.ValueType  # 2
+"""Replies carry a log-probability for each token."""
+CAPABILITY_SCORE: Capability.ValueType  # 3
+"""Score is served."""
+CAPABILITY_WEIGHTS: Capability.ValueType  # 4
+"""UpdateWeights is served."""
+CAPABILITY_REPEATABLE: Capability.ValueType  # 5
+"""Greedy replies, and those with one seed, repeat while the replica does nothing else."""
+Global___Capability: typing_extensions.TypeAlias = Capability
 
 @typing.final
 class TokenIds(google.protobuf.message.Message):
@@ -214,6 +269,7 @@ class SamplingSettings(google.protobuf.message.Message):
     MAX_TOKENS_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
     TOP_P_FIELD_NUMBER: builtins.int
+    STOP_FIELD_NUMBER: builtins.int
     temperature: builtins.float
     """At least 0; 0 is greedy."""
     max_tokens: builtins.int
@@ -222,6 +278,12 @@ class SamplingSettings(google.protobuf.message.Message):
     """Seed of this request's random choices. Unset: not reproducible."""
     top_p: builtins.float
     """In (0, 1]; 0 means 1. Below 1 only for evaluation."""
+    @property
+    def stop(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """The reply ends with the token that completes one of these in its text, up to 8 of 1 to 128 characters each. That
+        token is the last of token_ids; `text` ends before the stop string. Empty: only end tokens end a reply.
+        """
+
     def __init__(
         self,
         *,
@@ -229,9 +291,10 @@ class SamplingSettings(google.protobuf.message.Message):
         max_tokens: builtins.int = ...,
         seed: builtins.int | None = ...,
         top_p: builtins.float = ...,
+        stop: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_seed", b"_seed", "seed", b"seed"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "max_tokens", b"max_tokens", "seed", b"seed", "temperature", b"temperature", "top_p", b"top_p"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_seed", b"_seed", "max_tokens", b"max_tokens", "seed", b"seed", "stop", b"stop", "temperature", b"temperature", "top_p", b"top_p"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_seed", b"_seed"]) -> typing.Literal["seed"] | None: ...
 
 Global___SamplingSettings: typing_extensions.TypeAlias = SamplingSettings
@@ -245,12 +308,14 @@ class GenerateRequest(google.protobuf.message.Message):
     SAMPLING_FIELD_NUMBER: builtins.int
     MIN_WEIGHTS_VERSION_FIELD_NUMBER: builtins.int
     SESSION_KEY_FIELD_NUMBER: builtins.int
+    PURPOSE_FIELD_NUMBER: builtins.int
     request_id: builtins.str
     """Chosen by the caller, unique per attempt; appears in logs."""
     min_weights_version: builtins.int
     """Lowest acceptable weights version."""
     session_key: builtins.str
     """Requests of one episode carry one key and land where their prefix is cached."""
+    purpose: Global___Purpose.ValueType
     @property
     def prompt_token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
     @property
@@ -263,9 +328,10 @@ class GenerateRequest(google.protobuf.message.Message):
         sampling: Global___SamplingSettings | None = ...,
         min_weights_version: builtins.int = ...,
         session_key: builtins.str = ...,
+        purpose: Global___Purpose.ValueType = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["sampling", b"sampling"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["min_weights_version", b"min_weights_version", "prompt_token_ids", b"prompt_token_ids", "request_id", b"request_id", "sampling", b"sampling", "session_key", b"session_key"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["min_weights_version", b"min_weights_version", "prompt_token_ids", b"prompt_token_ids", "purpose", b"purpose", "request_id", b"request_id", "sampling", b"sampling", "session_key", b"session_key"]) -> None: ...
 
 Global___GenerateRequest: typing_extensions.TypeAlias = GenerateRequest
 
@@ -282,19 +348,23 @@ class GenerateResponse(google.protobuf.message.Message):
     SAMPLING_FIELD_NUMBER: builtins.int
     MODEL_FIELD_NUMBER: builtins.int
     CACHED_TOKENS_FIELD_NUMBER: builtins.int
+    DEGRADED_FIELD_NUMBER: builtins.int
     logprob_kind: Global___LogprobKind.ValueType
+    """Unspecified when there are none."""
     finish_reason: Global___FinishReason.ValueType
     text: builtins.str
     """The tokens as text, special tokens left out."""
     cached_tokens: builtins.int
     """Prompt tokens that were found in the prefix cache."""
+    degraded: builtins.str
+    """Why this reply is no good for training, for people. Empty: it can be trained on."""
     @property
     def token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
         """What was sampled, the end token included if it was sampled. May be empty."""
 
     @property
     def logprobs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
-        """One for each token, natural logarithm."""
+        """One for each token, natural logarithm. Empty when the backend lacks CAPABILITY_LOGPROBS."""
 
     @property
     def spans(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___WeightsSpan]:
@@ -318,9 +388,10 @@ class GenerateResponse(google.protobuf.message.Message):
         sampling: Global___SamplingSettings | None = ...,
         model: Global___ModelIdentity | None = ...,
         cached_tokens: builtins.int = ...,
+        degraded: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["model", b"model", "sampling", b"sampling"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["cached_tokens", b"cached_tokens", "finish_reason", b"finish_reason", "logprob_kind", b"logprob_kind", "logprobs", b"logprobs", "model", b"model", "sampling", b"sampling", "spans", b"spans", "text", b"text", "token_ids", b"token_ids"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cached_tokens", b"cached_tokens", "degraded", b"degraded", "finish_reason", b"finish_reason", "logprob_kind", b"logprob_kind", "logprobs", b"logprobs", "model", b"model", "sampling", b"sampling", "spans", b"spans", "text", b"text", "token_ids", b"token_ids"]) -> None: ...
 
 Global___GenerateResponse: typing_extensions.TypeAlias = GenerateResponse
 
@@ -421,8 +492,9 @@ class GetModelInfoResponse(google.protobuf.message.Message):
     END_TOKEN_IDS_FIELD_NUMBER: builtins.int
     REPLICA_FIELD_NUMBER: builtins.int
     PAUSED_FIELD_NUMBER: builtins.int
+    CAPABILITIES_FIELD_NUMBER: builtins.int
     backend: builtins.str
-    """"vllm" or "transformers"."""
+    """What computes the policy, such as "vllm". For people."""
     weights_version: builtins.int
     """0: the base model, before any policy version."""
     manifest_digest: builtins.str
@@ -437,6 +509,10 @@ class GetModelInfoResponse(google.protobuf.message.Message):
     def model(self) -> Global___ModelIdentity: ...
     @property
     def end_token_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]: ...
+    @property
+    def capabilities(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[Global___Capability.ValueType]:
+        """What can be asked of this replica."""
+
     def __init__(
         self,
         *,
@@ -449,9 +525,10 @@ class GetModelInfoResponse(google.protobuf.message.Message):
         end_token_ids: collections.abc.Iterable[builtins.int] | None = ...,
         replica: builtins.str = ...,
         paused: builtins.bool = ...,
+        capabilities: collections.abc.Iterable[Global___Capability.ValueType] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["model", b"model"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["backend", b"backend", "end_token_ids", b"end_token_ids", "manifest_digest", b"manifest_digest", "max_context", b"max_context", "model", b"model", "paused", b"paused", "replica", b"replica", "vocab_size", b"vocab_size", "weights_version", b"weights_version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["backend", b"backend", "capabilities", b"capabilities", "end_token_ids", b"end_token_ids", "manifest_digest", b"manifest_digest", "max_context", b"max_context", "model", b"model", "paused", b"paused", "replica", b"replica", "vocab_size", b"vocab_size", "weights_version", b"weights_version"]) -> None: ...
 
 Global___GetModelInfoResponse: typing_extensions.TypeAlias = GetModelInfoResponse
 

@@ -142,12 +142,14 @@ class InferenceServiceStub(typing.Generic[_InferenceServiceRenderType, _Inferenc
     """Samples one reply. Cancelling the call frees its slot.
     INVALID_ARGUMENT: INVALID_REQUEST, PROMPT_TOO_LONG, UNKNOWN_TOKEN, UNSUPPORTED_SAMPLING.
     UNAVAILABLE: VERSION_NOT_READY (RetryInfo; this replica serves less than min_weights_version), ENGINE_DEAD,
-    DRAINING (RetryInfo). RESOURCE_EXHAUSTED: QUEUE_FULL (RetryInfo).
+    UPSTREAM_FAILED, DRAINING (all with RetryInfo). RESOURCE_EXHAUSTED: QUEUE_FULL (RetryInfo).
+    FAILED_PRECONDITION: DEGRADED (PURPOSE_TRAINING, and the backend gives no token ids or log-probabilities),
+    UPSTREAM_REFUSED (the endpoint behind this service refuses the request or its credentials).
     """
 
     Score: _InferenceServiceScoreType
     """Log-probabilities of given tokens under the weights that are served.
-    Errors as Generate.
+    Errors as Generate. UNIMPLEMENTED: UNSUPPORTED (the backend lacks CAPABILITY_SCORE).
     """
 
     GetModelInfo: _InferenceServiceGetModelInfoType
@@ -192,7 +194,9 @@ class InferenceServiceServicer(metaclass=abc.ABCMeta):
         """Samples one reply. Cancelling the call frees its slot.
         INVALID_ARGUMENT: INVALID_REQUEST, PROMPT_TOO_LONG, UNKNOWN_TOKEN, UNSUPPORTED_SAMPLING.
         UNAVAILABLE: VERSION_NOT_READY (RetryInfo; this replica serves less than min_weights_version), ENGINE_DEAD,
-        DRAINING (RetryInfo). RESOURCE_EXHAUSTED: QUEUE_FULL (RetryInfo).
+        UPSTREAM_FAILED, DRAINING (all with RetryInfo). RESOURCE_EXHAUSTED: QUEUE_FULL (RetryInfo).
+        FAILED_PRECONDITION: DEGRADED (PURPOSE_TRAINING, and the backend gives no token ids or log-probabilities),
+        UPSTREAM_REFUSED (the endpoint behind this service refuses the request or its credentials).
         """
 
     @abc.abstractmethod
@@ -202,7 +206,7 @@ class InferenceServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[webagent.inference.v1.inference_pb2.ScoreResponse, collections.abc.Awaitable[webagent.inference.v1.inference_pb2.ScoreResponse]]:
         """Log-probabilities of given tokens under the weights that are served.
-        Errors as Generate.
+        Errors as Generate. UNIMPLEMENTED: UNSUPPORTED (the backend lacks CAPABILITY_SCORE).
         """
 
     @abc.abstractmethod
@@ -327,6 +331,8 @@ class InferenceAdminServiceStub(typing.Generic[_InferenceAdminServiceUpdateWeigh
     on the canary, serve. Idempotent by version and manifest digest. A failed update leaves the old version serving.
     NOT_FOUND: WEIGHTS_NOT_FOUND. FAILED_PRECONDITION: CHECKSUM_MISMATCH, CANARY_MISMATCH, CACHE_NOT_RESET.
     ALREADY_EXISTS: VERSION_CONFLICT (same version, another digest). ABORTED: UPDATE_FAILED.
+    UNIMPLEMENTED: UNSUPPORTED (the backend lacks CAPABILITY_WEIGHTS).
+    A lower version than the served one is applied like any other: that is how a replica is rolled back.
     """
 
     Pause: _InferenceAdminServicePauseType
@@ -370,6 +376,8 @@ class InferenceAdminServiceServicer(metaclass=abc.ABCMeta):
         on the canary, serve. Idempotent by version and manifest digest. A failed update leaves the old version serving.
         NOT_FOUND: WEIGHTS_NOT_FOUND. FAILED_PRECONDITION: CHECKSUM_MISMATCH, CANARY_MISMATCH, CACHE_NOT_RESET.
         ALREADY_EXISTS: VERSION_CONFLICT (same version, another digest). ABORTED: UPDATE_FAILED.
+        UNIMPLEMENTED: UNSUPPORTED (the backend lacks CAPABILITY_WEIGHTS).
+        A lower version than the served one is applied like any other: that is how a replica is rolled back.
         """
 
     @abc.abstractmethod

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#webagent/trajectory/v1/policy.proto\x12\x16webagent.trajectory.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x86\x01\n\rPolicyVersion\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x17\n\x0fmanifest_digest\x18\x03 \x01(\t\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12.\n\ncreated_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xc6\x01\n\x0ePolicyManifest\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x0e\n\x06parent\x18\x02 \x01(\x04\x12\x0c\n\x04step\x18\x03 \x01(\x04\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12\r\n\x05phase\x18\x05 \x01(\t\x12\x34\n\x07tensors\x18\x06 \x03(\x0b\x32#.webagent.trajectory.v1.TensorEntry\x12\x30\n\x08\x63\x61naries\x18\x07 \x03(\x0b\x32\x1e.webagent.trajectory.v1.Canary\"W\n\x0bTensorEntry\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x66ile\x18\x02 \x01(\t\x12\r\n\x05\x64type\x18\x03 \x01(\t\x12\r\n\x05shape\x18\x04 \x03(\x04\x12\x0e\n\x06sha256\x18\x05 \x01(\t\"Z\n\x06\x43\x61nary\x12\x18\n\x10prompt_token_ids\x18\x01 \x03(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x10\n\x08logprobs\x18\x03 \x03(\x02\x12\x11\n\ttolerance\x18\x04 \x01(\x01\"\xa1\x01\n\rServingStatus\x12\x0f\n\x07replica\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x17\n\x0fmanifest_digest\x18\x03 \x01(\t\x12\r\n\x05\x65rror\x18\x04 \x01(\t\x12\x16\n\x0e\x66\x61iled_version\x18\x05 \x01(\x04\x12.\n\nupdated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestampb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#webagent/trajectory/v1/policy.proto\x12\x16webagent.trajectory.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\x86\x01\n\rPolicyVersion\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x0b\n\x03uri\x18\x02 \x01(\t\x12\x17\n\x0fmanifest_digest\x18\x03 \x01(\t\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12.\n\ncreated_at\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\xf8\x01\n\x0ePolicyManifest\x12\x0f\n\x07version\x18\x01 \x01(\x04\x12\x0e\n\x06parent\x18\x02 \x01(\x04\x12\x0c\n\x04step\x18\x03 \x01(\x04\x12\x0e\n\x06run_id\x18\x04 \x01(\t\x12\r\n\x05phase\x18\x05 \x01(\t\x12\x34\n\x07tensors\x18\x06 \x03(\x0b\x32#.webagent.trajectory.v1.TensorEntry\x12\x30\n\x08\x63\x61naries\x18\x07 \x03(\x0b\x32\x1e.webagent.trajectory.v1.Canary\x12\x30\n\x07\x61\x64\x61pter\x18\x08 \x01(\x0b\x32\x1f.webagent.trajectory.v1.Adapter\"\x18\n\x07\x41\x64\x61pter\x12\r\n\x05scale\x18\x01 \x01(\x01\"W\n\x0bTensorEntry\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x66ile\x18\x02 \x01(\t\x12\r\n\x05\x64type\x18\x03 \x01(\t\x12\r\n\x05shape\x18\x04 \x03(\x04\x12\x0e\n\x06sha256\x18\x05 \x01(\t\"Z\n\x06\x43\x61nary\x12\x18\n\x10prompt_token_ids\x18\x01 \x03(\r\x12\x11\n\ttoken_ids\x18\x02 \x03(\r\x12\x10\n\x08logprobs\x18\x03 \x03(\x02\x12\x11\n\ttolerance\x18\x04 \x01(\x01\"\xa1\x01\n\rServingStatus\x12\x0f\n\x07replica\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\x04\x12\x17\n\x0fmanifest_digest\x18\x03 \x01(\t\x12\r\n\x05\x65rror\x18\x04 \x01(\t\x12\x16\n\x0e\x66\x61iled_version\x18\x05 \x01(\x04\x12.\n\nupdated_at\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestampb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,11 +35,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_POLICYVERSION']._serialized_start=97
   _globals['_POLICYVERSION']._serialized_end=231
   _globals['_POLICYMANIFEST']._serialized_start=234
-  _globals['_POLICYMANIFEST']._serialized_end=432
-  _globals['_TENSORENTRY']._serialized_start=434
-  _globals['_TENSORENTRY']._serialized_end=521
-  _globals['_CANARY']._serialized_start=523
-  _globals['_CANARY']._serialized_end=613
-  _globals['_SERVINGSTATUS']._serialized_start=616
-  _globals['_SERVINGSTATUS']._serialized_end=777
+  _globals['_POLICYMANIFEST']._serialized_end=482
+  _globals['_ADAPTER']._serialized_start=484
+  _globals['_ADAPTER']._serialized_end=508
+  _globals['_TENSORENTRY']._serialized_start=510
+  _globals['_TENSORENTRY']._serialized_end=597
+  _globals['_CANARY']._serialized_start=599
+  _globals['_CANARY']._serialized_end=689
+  _globals['_SERVINGSTATUS']._serialized_start=692
+  _globals['_SERVINGSTATUS']._serialized_end=853
 # @@protoc_insertion_point(module_scope)

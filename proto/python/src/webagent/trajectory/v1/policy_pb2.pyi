@@ -67,6 +67,7 @@ class PolicyManifest(google.protobuf.message.Message):
     PHASE_FIELD_NUMBER: builtins.int
     TENSORS_FIELD_NUMBER: builtins.int
     CANARIES_FIELD_NUMBER: builtins.int
+    ADAPTER_FIELD_NUMBER: builtins.int
     version: builtins.int
     parent: builtins.int
     """Version that this one was trained from."""
@@ -79,6 +80,14 @@ class PolicyManifest(google.protobuf.message.Message):
     def tensors(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___TensorEntry]: ...
     @property
     def canaries(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Canary]: ...
+    @property
+    def adapter(self) -> Global___Adapter:
+        """Set: the tensors are low-rank changes to the base model that inference was started with. For each matrix M.weight
+        that changes there are M.lora_A.weight [rank, columns] and M.lora_B.weight [rows, rank]; PEFT's prefix
+        "base_model.model." may stand before their names. The policy is the base with M.weight + scale * B A, computed in
+        float32 and rounded to the type of M.weight; the canaries are of that policy. Unset: the tensors are the policy.
+        """
+
     def __init__(
         self,
         *,
@@ -89,10 +98,28 @@ class PolicyManifest(google.protobuf.message.Message):
         phase: builtins.str = ...,
         tensors: collections.abc.Iterable[Global___TensorEntry] | None = ...,
         canaries: collections.abc.Iterable[Global___Canary] | None = ...,
+        adapter: Global___Adapter | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["canaries", b"canaries", "parent", b"parent", "phase", b"phase", "run_id", b"run_id", "step", b"step", "tensors", b"tensors", "version", b"version"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["adapter", b"adapter"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["adapter", b"adapter", "canaries", b"canaries", "parent", b"parent", "phase", b"phase", "run_id", b"run_id", "step", b"step", "tensors", b"tensors", "version", b"version"]) -> None: ...
 
 Global___PolicyManifest: typing_extensions.TypeAlias = PolicyManifest
+
+@typing.final
+class Adapter(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    SCALE_FIELD_NUMBER: builtins.int
+    scale: builtins.float
+    """PEFT's lora_alpha / r."""
+    def __init__(
+        self,
+        *,
+        scale: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["scale", b"scale"]) -> None: ...
+
+Global___Adapter: typing_extensions.TypeAlias = Adapter
 
 @typing.final
 class TensorEntry(google.protobuf.message.Message):
