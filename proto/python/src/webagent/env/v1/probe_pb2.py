@@ -25,13 +25,15 @@ _sym_db = _symbol_database.Default()
 from webagent.env.v1 import env_pb2 as webagent_dot_env_dot_v1_dot_env__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bwebagent/env/v1/probe.proto\x12\x0fwebagent.env.v1\x1a\x19webagent/env/v1/env.proto\"\x8e\x01\n\x0cProbeRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0b\n\x03url\x18\x02 \x01(\t\x12\x14\n\njavascript\x18\x03 \x01(\tH\x00\x12\x12\n\x08selector\x18\x04 \x01(\tH\x00\x12*\n\x04html\x18\x05 \x01(\x0b\x32\x1a.webagent.env.v1.WholePageH\x00\x42\x07\n\x05query\"\x0b\n\tWholePage\"0\n\rProbeResponse\x12\x12\n\nvalue_json\x18\x01 \x01(\t\x12\x0b\n\x03url\x18\x02 \x01(\t\"(\n\x12GetTaskRuleRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\">\n\x13GetTaskRuleResponse\x12\'\n\x04rule\x18\x01 \x01(\x0b\x32\x19.webagent.env.v1.TaskRule\"\x88\x01\n\x08TaskRule\x12&\n\x04task\x18\x01 \x01(\x0b\x32\x18.webagent.env.v1.TaskRef\x12\x0c\n\x04site\x18\x02 \x01(\t\x12\x0c\n\x04seed\x18\x03 \x01(\x04\x12-\n\x06native\x18\x04 \x01(\x0b\x32\x1b.webagent.env.v1.NativeRuleH\x00\x42\t\n\x07\x64ialect\"B\n\nNativeRule\x12\x19\n\x11reward_javascript\x18\x01 \x01(\t\x12\x19\n\x11success_threshold\x18\x02 \x01(\x01\x32\xb0\x01\n\x0cProbeService\x12\x46\n\x05Probe\x12\x1d.webagent.env.v1.ProbeRequest\x1a\x1e.webagent.env.v1.ProbeResponse\x12X\n\x0bGetTaskRule\x12#.webagent.env.v1.GetTaskRuleRequest\x1a$.webagent.env.v1.GetTaskRuleResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bwebagent/env/v1/probe.proto\x12\x0fwebagent.env.v1\x1a\x19webagent/env/v1/env.proto\"\x8e\x01\n\x0cProbeRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0b\n\x03url\x18\x02 \x01(\t\x12\x14\n\njavascript\x18\x03 \x01(\tH\x00\x12\x12\n\x08selector\x18\x04 \x01(\tH\x00\x12*\n\x04html\x18\x05 \x01(\x0b\x32\x1a.webagent.env.v1.WholePageH\x00\x42\x07\n\x05query\"\x0b\n\tWholePage\"0\n\rProbeResponse\x12\x12\n\nvalue_json\x18\x01 \x01(\t\x12\x0b\n\x03url\x18\x02 \x01(\t\"(\n\x12GetTaskRuleRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\">\n\x13GetTaskRuleResponse\x12\'\n\x04rule\x18\x01 \x01(\x0b\x32\x19.webagent.env.v1.TaskRule\"\xbb\x01\n\x08TaskRule\x12&\n\x04task\x18\x01 \x01(\x0b\x32\x18.webagent.env.v1.TaskRef\x12\x0c\n\x04site\x18\x02 \x01(\t\x12\x0c\n\x04seed\x18\x03 \x01(\x04\x12-\n\x06native\x18\x04 \x01(\x0b\x32\x1b.webagent.env.v1.NativeRuleH\x00\x12\x31\n\x08webarena\x18\x05 \x01(\x0b\x32\x1d.webagent.env.v1.WebArenaRuleH\x00\x42\t\n\x07\x64ialect\"B\n\nNativeRule\x12\x19\n\x11reward_javascript\x18\x01 \x01(\t\x12\x19\n\x11success_threshold\x18\x02 \x01(\x01\"\xa9\x01\n\x0cWebArenaRule\x12\x11\n\teval_json\x18\x01 \x01(\t\x12\x0e\n\x06intent\x18\x02 \x01(\t\x12\x0f\n\x07\x64ialect\x18\x03 \x01(\t\x12\x37\n\x05sites\x18\x04 \x03(\x0b\x32(.webagent.env.v1.WebArenaRule.SitesEntry\x1a,\n\nSitesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x32\xb0\x01\n\x0cProbeService\x12\x46\n\x05Probe\x12\x1d.webagent.env.v1.ProbeRequest\x1a\x1e.webagent.env.v1.ProbeResponse\x12X\n\x0bGetTaskRule\x12#.webagent.env.v1.GetTaskRuleRequest\x1a$.webagent.env.v1.GetTaskRuleResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'webagent.env.v1.probe_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_WEBARENARULE_SITESENTRY']._loaded_options = None
+  _globals['_WEBARENARULE_SITESENTRY']._serialized_options = b'8\001'
   _globals['_PROBEREQUEST']._serialized_start=76
   _globals['_PROBEREQUEST']._serialized_end=218
   _globals['_WHOLEPAGE']._serialized_start=220
@@ -43,9 +45,13 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETTASKRULERESPONSE']._serialized_start=325
   _globals['_GETTASKRULERESPONSE']._serialized_end=387
   _globals['_TASKRULE']._serialized_start=390
-  _globals['_TASKRULE']._serialized_end=526
-  _globals['_NATIVERULE']._serialized_start=528
-  _globals['_NATIVERULE']._serialized_end=594
-  _globals['_PROBESERVICE']._serialized_start=597
-  _globals['_PROBESERVICE']._serialized_end=773
+  _globals['_TASKRULE']._serialized_end=577
+  _globals['_NATIVERULE']._serialized_start=579
+  _globals['_NATIVERULE']._serialized_end=645
+  _globals['_WEBARENARULE']._serialized_start=648
+  _globals['_WEBARENARULE']._serialized_end=817
+  _globals['_WEBARENARULE_SITESENTRY']._serialized_start=773
+  _globals['_WEBARENARULE_SITESENTRY']._serialized_end=817
+  _globals['_PROBESERVICE']._serialized_start=820
+  _globals['_PROBESERVICE']._serialized_end=996
 # @@protoc_insertion_point(module_scope)

@@ -4,7 +4,9 @@ isort:skip_file
 """
 
 import builtins
+import collections.abc
 import google.protobuf.descriptor
+import google.protobuf.internal.containers
 import google.protobuf.message
 import sys
 import typing
@@ -126,6 +128,7 @@ class TaskRule(google.protobuf.message.Message):
     SITE_FIELD_NUMBER: builtins.int
     SEED_FIELD_NUMBER: builtins.int
     NATIVE_FIELD_NUMBER: builtins.int
+    WEBARENA_FIELD_NUMBER: builtins.int
     site: builtins.str
     """The site the task plays on. Empty: the suite has no sites."""
     seed: builtins.int
@@ -135,6 +138,10 @@ class TaskRule(google.protobuf.message.Message):
     def native(self) -> Global___NativeRule:
         """The page itself computes a reward."""
 
+    @property
+    def webarena(self) -> Global___WebArenaRule:
+        """WebArena's `eval` object."""
+
     def __init__(
         self,
         *,
@@ -142,10 +149,11 @@ class TaskRule(google.protobuf.message.Message):
         site: builtins.str = ...,
         seed: builtins.int = ...,
         native: Global___NativeRule | None = ...,
+        webarena: Global___WebArenaRule | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["dialect", b"dialect", "native", b"native", "task", b"task"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["dialect", b"dialect", "native", b"native", "seed", b"seed", "site", b"site", "task", b"task"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["dialect", b"dialect"]) -> typing.Literal["native"] | None: ...
+    def HasField(self, field_name: typing.Literal["dialect", b"dialect", "native", b"native", "task", b"task", "webarena", b"webarena"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["dialect", b"dialect", "native", b"native", "seed", b"seed", "site", b"site", "task", b"task", "webarena", b"webarena"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["dialect", b"dialect"]) -> typing.Literal["native", "webarena"] | None: ...
 
 Global___TaskRule: typing_extensions.TypeAlias = TaskRule
 
@@ -170,3 +178,51 @@ class NativeRule(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["reward_javascript", b"reward_javascript", "success_threshold", b"success_threshold"]) -> None: ...
 
 Global___NativeRule: typing_extensions.TypeAlias = NativeRule
+
+@typing.final
+class WebArenaRule(google.protobuf.message.Message):
+    """A task judged by WebArena's rules: the answer, the last address, and what pages contain."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class SitesEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    EVAL_JSON_FIELD_NUMBER: builtins.int
+    INTENT_FIELD_NUMBER: builtins.int
+    DIALECT_FIELD_NUMBER: builtins.int
+    SITES_FIELD_NUMBER: builtins.int
+    eval_json: builtins.str
+    """The task's `eval` object as JSON, with every placeholder such as __SHOPPING__ replaced."""
+    intent: builtins.str
+    """What the agent was asked to do."""
+    dialect: builtins.str
+    """Whose reading of `eval`: "webarena", "vab_lite" or "verified"."""
+    @property
+    def sites(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """Base address of each site by its name in WebArena, such as "shopping"."""
+
+    def __init__(
+        self,
+        *,
+        eval_json: builtins.str = ...,
+        intent: builtins.str = ...,
+        dialect: builtins.str = ...,
+        sites: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["dialect", b"dialect", "eval_json", b"eval_json", "intent", b"intent", "sites", b"sites"]) -> None: ...
+
+Global___WebArenaRule: typing_extensions.TypeAlias = WebArenaRule
