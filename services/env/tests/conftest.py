@@ -11,10 +11,11 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 from webagent.env.v1 import env_pb2, env_pb2_grpc, probe_pb2, probe_pb2_grpc
+from webagent_env.browser import Browser
 from webagent_env.config import EnvConfig, SessionsConfig
+from webagent_env.context import SessionContext
 from webagent_env.leftovers import InstanceDirectory
 from webagent_env.miniwob import MiniWob
-from webagent_env.page import Tab
 from webagent_env.pool import SessionPool
 from webagent_env.probe_servicer import ProbeServicer
 from webagent_env.servicer import EnvironmentServicer
@@ -34,6 +35,7 @@ class Pages:
     ended = "() => window.ended === true"
     hidden: tuple[str, ...] = ()
     init_script = "window.prepared = true"
+    centres_only = False
     reuses_contexts = False
 
     def __init__(self) -> None:
@@ -67,7 +69,21 @@ class Pages:
     def origin(self) -> str:
         return self.url
 
-    async def reset(self, tab: Tab, task: Task, seed: int) -> str:
+    def hosts(self, task: Task) -> tuple[str, ...]:
+        own = self.url.removeprefix("http://")
+        return own, own.replace("127.0.0.1", "localhost")
+
+    async def claim(self, task: Task) -> None:
+        pass
+
+    async def release(self, task: Task) -> None:
+        pass
+
+    async def storage_state(self, task: Task, browser: Browser) -> str:
+        return ""
+
+    async def reset(self, context: SessionContext, task: Task, seed: int) -> str:
+        tab = await context.active()
         await tab.page.goto(f"{self.url}/{task.task_id}", wait_until="load")
         return f"Look at {task.task_id}."
 

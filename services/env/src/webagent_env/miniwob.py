@@ -19,7 +19,9 @@ from playwright.async_api import Error
 from webagent_runtime.config import ConfigError
 
 from webagent_env import errors
-from webagent_env.page import DocumentReplacedError, ScriptError, Tab
+from webagent_env.browser import Browser
+from webagent_env.cdp import DocumentReplacedError, ScriptError
+from webagent_env.context import SessionContext
 from webagent_env.site import StaticSite
 from webagent_env.tasks import NativeRule, Task
 
@@ -94,6 +96,7 @@ class MiniWob:
     hidden: tuple[str, ...] = ("#query", "#reward-display", "#click-canvas", "#sync-task-cover")
 
     init_script = f"({_INIT_SCRIPT})({json.dumps({'clock': _CLOCK_START})})"
+    centres_only = True
     reuses_contexts = True
 
     def __init__(self) -> None:
@@ -118,8 +121,23 @@ class MiniWob:
         """Where the pages are served."""
         return self._site.url
 
-    async def reset(self, tab: Tab, task: Task, seed: int) -> str:
+    def hosts(self, task: Task) -> tuple[str, ...]:
+        """The suite's own pages."""
+        return (self._site.url.removeprefix("http://"),)
+
+    async def claim(self, task: Task) -> None:
+        """Nothing is shared."""
+
+    async def release(self, task: Task) -> None:
+        """Nothing is shared."""
+
+    async def storage_state(self, task: Task, browser: Browser) -> str:
+        """There is none."""
+        return ""
+
+    async def reset(self, context: SessionContext, task: Task, seed: int) -> str:
         """Loads the page and starts its episode."""
+        tab = await context.active()
         exact = seed if seed <= _LARGEST_EXACT_INTEGER else str(seed)
         start = json.dumps({"seed": exact, "limit": _EPISODE_MAX_TIME})
         try:
