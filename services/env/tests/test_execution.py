@@ -3,10 +3,12 @@
 import json
 
 import pytest
+from aiohttp import web
 from webagent.env.v1 import env_pb2
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
+TIMEOUT = 30.0
 OK, FAILED, REJECTED = env_pb2.ACTION_STATUS_OK, env_pb2.ACTION_STATUS_FAILED, env_pb2.ACTION_STATUS_REJECTED
 LOG = (
     "<p id='log' style='position:fixed;top:200px'></p>"
@@ -209,7 +211,7 @@ async def test_history_goes_back_and_forward_but_not_before_the_task(play, servi
 
 
 async def test_a_key_is_pressed_with_its_modifiers(play):
-    page = await play(LOG + "<script>addEventListener('keydown', (e) => say(e.key, e.ctrlKey, e.shiftKey))</script>")
+    page = await play(LOG + "<script>addEventListener('keydown', (e) => say([e.key, e.ctrlKey, e.shiftKey].join(' ')))</script>")
     response = await page.act('do(action="Press Key", argument="Control+Shift+ArrowLeft")')
     assert response.result.action.press_key.key == "Control+Shift+ArrowLeft"
     assert "ArrowLeft true true" in page.text
