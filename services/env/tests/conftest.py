@@ -1,7 +1,7 @@
 """A real service in this process: gRPC on a free port, one Chromium, MiniWoB, and a suite of pages written by tests."""
 
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from webagent_env.miniwob import MiniWob
 from webagent_env.pool import SessionPool
 from webagent_env.probe_servicer import ProbeServicer
 from webagent_env.servicer import EnvironmentServicer
-from webagent_env.tasks import NativeRule, Task
+from webagent_env.tasks import Claim, NativeRule, Suite, Task
 from webagent_runtime.client import open_channel
 from webagent_runtime.config import ServerConfig
 from webagent_runtime.server import Server
@@ -73,14 +73,8 @@ class Pages:
         own = self.url.removeprefix("http://")
         return own, own.replace("127.0.0.1", "localhost")
 
-    async def claim(self, task: Task) -> None:
-        pass
-
-    async def release(self, task: Task) -> None:
-        pass
-
-    async def storage_state(self, task: Task, browser: Browser) -> str:
-        return ""
+    async def claim(self, task: Task, browser: Browser) -> Claim:
+        return Claim()
 
     async def reset(self, context: SessionContext, task: Task, seed: int) -> str:
         tab = await context.active()
@@ -110,11 +104,13 @@ class Service:
     probes: Any
 
 
-async def start_service(directory: Path, sessions: SessionsConfig) -> AsyncIterator[Service]:
-    config = EnvConfig(server=ServerConfig(port=0), sessions=sessions, state_directory=directory)
+async def start_service(
+    directory: Path, sessions: SessionsConfig, suites: Sequence[Suite] = (), **config: Any
+) -> AsyncIterator[Service]:
+    config = EnvConfig(server=ServerConfig(port=0), sessions=sessions, state_directory=directory, **config)
     instance = InstanceDirectory(config.state_directory)
     pages = Pages()
-    pool = SessionPool(config, instance, [MiniWob(), pages])
+    pool = SessionPool(config, instance, [MiniWob(), pages, *suites])
     server = Server(config.server, name="env", version="test")
     servicer = EnvironmentServicer(pool, config.sessions, lambda: server.address)
     server.add(
@@ -151,9 +147,9 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
 
 
 @pytest.fixture
-def make_service(tmp_path: Path) -> Callable[[SessionsConfig], AsyncIterator[Service]]:
+def make_service(tmp_path: Path) -> Callable[..., AsyncIterator[Service]]:
     """A service with limits of its own: `async for service in make_service(limits): ...`."""
-    return lambda limits: start_service(tmp_path, limits)
+    return lambda limits, **options: start_service(tmp_path, limits, **options)
 
 
 class Play:

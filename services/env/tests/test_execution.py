@@ -211,7 +211,9 @@ async def test_history_goes_back_and_forward_but_not_before_the_task(play, servi
 
 
 async def test_a_key_is_pressed_with_its_modifiers(play):
-    page = await play(LOG + "<script>addEventListener('keydown', (e) => say([e.key, e.ctrlKey, e.shiftKey].join(' ')))</script>")
+    page = await play(
+        LOG + "<script>addEventListener('keydown', (e) => say([e.key, e.ctrlKey, e.shiftKey].join(' ')))</script>"
+    )
     response = await page.act('do(action="Press Key", argument="Control+Shift+ArrowLeft")')
     assert response.result.action.press_key.key == "Control+Shift+ArrowLeft"
     assert "ArrowLeft true true" in page.text

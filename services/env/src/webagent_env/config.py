@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from webagent_runtime.config import Config, ServerConfig, TelemetryConfig
 
 from webagent_env.policy import entry
+from webagent_env.webarena_config import WebArenaConfig
 
 
 def _default_state_directory() -> Path:
@@ -88,6 +89,14 @@ class EgressConfig(Config):
         return hosts
 
 
+class SuitesConfig(Config):
+    """What tasks there are."""
+
+    miniwob: bool = Field(default=True, description="the pages of the package `miniwob`")
+    webarena: tuple[WebArenaConfig, ...] = Field(default=(), description="suites in WebArena's task format")
+    files: tuple[Path, ...] = Field(default=(), description="suites of one's own, a YAML file each")
+
+
 class EnvConfig(Config):
     """The whole configuration; every key has a default."""
 
@@ -96,6 +105,7 @@ class EnvConfig(Config):
     browser: BrowserConfig = BrowserConfig()
     sessions: SessionsConfig = SessionsConfig()
     egress: EgressConfig = EgressConfig()
+    suites: SuitesConfig = SuitesConfig()
     state_directory: Path = Field(
         default_factory=_default_state_directory,
         description="profiles of running browsers; what a killed predecessor left there is removed at start",

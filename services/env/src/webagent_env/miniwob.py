@@ -23,7 +23,7 @@ from webagent_env.browser import Browser
 from webagent_env.cdp import DocumentReplacedError, ScriptError
 from webagent_env.context import SessionContext
 from webagent_env.site import StaticSite
-from webagent_env.tasks import NativeRule, Task
+from webagent_env.tasks import Claim, NativeRule, Task
 
 _LARGEST_EXACT_INTEGER = 2**53
 # Milliseconds, 23 days: far beyond any session, and small enough for a timer's 32 bits.
@@ -125,15 +125,9 @@ class MiniWob:
         """The suite's own pages."""
         return (self._site.url.removeprefix("http://"),)
 
-    async def claim(self, task: Task) -> None:
+    async def claim(self, task: Task, browser: Browser) -> Claim:
         """Nothing is shared."""
-
-    async def release(self, task: Task) -> None:
-        """Nothing is shared."""
-
-    async def storage_state(self, task: Task, browser: Browser) -> str:
-        """There is none."""
-        return ""
+        return Claim()
 
     async def reset(self, context: SessionContext, task: Task, seed: int) -> str:
         """Loads the page and starts its episode."""

@@ -29,7 +29,7 @@ from webagent_env.contexts import Contexts
 from webagent_env.leftovers import InstanceDirectory
 from webagent_env.options import ContextOptions
 from webagent_env.session import Session, SessionSpec
-from webagent_env.tasks import Suite
+from webagent_env.tasks import Claim, Suite
 
 log = structlog.get_logger()
 
@@ -160,23 +160,23 @@ class SessionPool:
         return error
 
     async def _open_once(self, spec: SessionSpec) -> Session:
-        suite, task = self.suites[spec.task.suite], spec.task
-        await suite.claim(task)
+        suite = self.suites[spec.task.suite]
+        claim = await suite.claim(spec.task, self.browser)
         try:
-            return await self._open_claimed(spec, suite)
+            return await self._open_claimed(spec, suite, claim)
         except BaseException:
-            await suite.release(task)
+            await claim.release()
             raise
 
-    async def _open_claimed(self, spec: SessionSpec, suite: Suite) -> Session:
+    async def _open_claimed(self, spec: SessionSpec, suite: Suite, claim: Claim) -> Session:
         task, options = spec.task, spec.options
         if not options.storage_state:
-            options = replace(options, storage_state=await suite.storage_state(task, self.browser))
+            options = replace(options, storage_state=claim.storage_state)
         context = await self._contexts.take(suite, task, options)
         try:
             instruction = await suite.reset(context, task, spec.seed)
             await context.start_history_here()
-            session = Session(spec, suite, context, instruction=instruction, max_steps=self._limits.max_steps)
+            session = Session(spec, suite, context, claim, instruction=instruction, max_steps=self._limits.max_steps)
             await session.first_observation()
         except BaseException:
             await self._contexts.give_back(context, suite, task, options, sound=False)
@@ -198,7 +198,7 @@ class SessionPool:
         try:
             await self._contexts.give_back(session.context, session.suite, spec.task, spec.options, sound=sound)
         finally:
-            await session.suite.release(spec.task)
+            await session.claim.release()
         log.info("session_closed", session_id=spec.session_id, steps=session.next_step_index)
 
     def _closed(self, task: asyncio.Task[None]) -> None:

@@ -37,7 +37,7 @@ from webagent_env.cdp import DocumentReplacedError, PageGoneError, ScriptError
 from webagent_env.context import SessionContext
 from webagent_env.observation import Kind, Observation, Timings, View
 from webagent_env.options import ContextOptions
-from webagent_env.tasks import Suite, Task
+from webagent_env.tasks import Claim, Suite, Task
 
 log = structlog.get_logger()
 
@@ -107,12 +107,14 @@ class Session:
         spec: SessionSpec,
         suite: Suite,
         context: SessionContext,
+        claim: Claim,
         *,
         instruction: str,
         max_steps: int,
     ) -> None:
         self.spec = spec
         self.suite = suite
+        self.claim = claim
         self.instruction = instruction
         self.observation = Observation()
         self.next_step_index = 0

@@ -43,6 +43,16 @@ class WebArenaRule:
 Rule = NativeRule | WebArenaRule
 
 
+class Claim:
+    """What a session holds of its task's sites; released when the session is gone. This one holds nothing."""
+
+    # Cookies and storage to start with, as JSON; empty for none.
+    storage_state = ""
+
+    async def release(self) -> None:
+        """Gives everything back."""
+
+
 class Suite(Protocol):
     """A family of tasks with one way of starting and judging them.
 
@@ -77,14 +87,8 @@ class Suite(Protocol):
     def hosts(self, task: Task) -> tuple[str, ...]:
         """Where a session of the task may go, as entries of an allow-list."""
 
-    async def claim(self, task: Task) -> None:
+    async def claim(self, task: Task, browser: Browser) -> Claim:
         """Takes what a session of the task needs of its sites, or says that they are busy or down."""
-
-    async def release(self, task: Task) -> None:
-        """Gives it back, when the session is gone."""
-
-    async def storage_state(self, task: Task, browser: Browser) -> str:
-        """Cookies and storage that a session starts with, as JSON; empty for none."""
 
     async def reset(self, context: SessionContext, task: Task, seed: int) -> str:
         """Opens the task on a blank tab and returns the instruction."""
