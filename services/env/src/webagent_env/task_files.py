@@ -75,9 +75,7 @@ def _own_task(suite: str, task: _OwnTask, sites: Mapping[str, Site], path: Path)
     for url in urls:
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise ConfigError(
-                f"suites.files: {path}: task {task.id}: {url!r} is no http address and has no site"
-            )
+            raise ConfigError(f"suites.files: {path}: task {task.id}: {url!r} is no http address and has no site")
         hosts.append(f"{parts.hostname}:{parts.port or (443 if parts.scheme == 'https' else 80)}")
     rule = None
     if task.success:
