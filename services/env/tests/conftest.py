@@ -1,7 +1,7 @@
 """A real service in this process: gRPC on a free port, one Chromium, MiniWoB, and a suite of pages written by tests."""
 
 import itertools
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,15 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 from webagent.env.v1 import env_pb2, env_pb2_grpc, probe_pb2, probe_pb2_grpc
+from webagent_env.browser import Browser
 from webagent_env.config import EnvConfig, SessionsConfig
+from webagent_env.context import SessionContext
 from webagent_env.leftovers import InstanceDirectory
 from webagent_env.miniwob import MiniWob
-from webagent_env.page import Tab
 from webagent_env.pool import SessionPool
 from webagent_env.probe_servicer import ProbeServicer
 from webagent_env.servicer import EnvironmentServicer
-from webagent_env.tasks import NativeRule, Task
+from webagent_env.tasks import Claim, NativeRule, Suite, Task
 from webagent_runtime.client import open_channel
 from webagent_runtime.config import ServerConfig
 from webagent_runtime.server import Server
@@ -34,6 +35,7 @@ class Pages:
     ended = "() => window.ended === true"
     hidden: tuple[str, ...] = ()
     init_script = "window.prepared = true"
+    centres_only = False
     reuses_contexts = False
 
     def __init__(self) -> None:
@@ -67,7 +69,15 @@ class Pages:
     def origin(self) -> str:
         return self.url
 
-    async def reset(self, tab: Tab, task: Task, seed: int) -> str:
+    def hosts(self, task: Task) -> tuple[str, ...]:
+        own = self.url.removeprefix("http://")
+        return own, own.replace("127.0.0.1", "localhost")
+
+    async def claim(self, task: Task, browser: Browser) -> Claim:
+        return Claim()
+
+    async def reset(self, context: SessionContext, task: Task, seed: int) -> str:
+        tab = await context.active()
         await tab.page.goto(f"{self.url}/{task.task_id}", wait_until="load")
         return f"Look at {task.task_id}."
 
@@ -94,11 +104,13 @@ class Service:
     probes: Any
 
 
-async def start_service(directory: Path, sessions: SessionsConfig) -> AsyncIterator[Service]:
-    config = EnvConfig(server=ServerConfig(port=0), sessions=sessions, state_directory=directory)
+async def start_service(
+    directory: Path, sessions: SessionsConfig, suites: Sequence[Suite] = (), **config: Any
+) -> AsyncIterator[Service]:
+    config = EnvConfig(server=ServerConfig(port=0), sessions=sessions, state_directory=directory, **config)
     instance = InstanceDirectory(config.state_directory)
     pages = Pages()
-    pool = SessionPool(config, instance, [MiniWob(), pages])
+    pool = SessionPool(config, instance, [MiniWob(), pages, *suites])
     server = Server(config.server, name="env", version="test")
     servicer = EnvironmentServicer(pool, config.sessions, lambda: server.address)
     server.add(
@@ -135,9 +147,9 @@ async def service(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ser
 
 
 @pytest.fixture
-def make_service(tmp_path: Path) -> Callable[[SessionsConfig], AsyncIterator[Service]]:
+def make_service(tmp_path: Path) -> Callable[..., AsyncIterator[Service]]:
     """A service with limits of its own: `async for service in make_service(limits): ...`."""
-    return lambda limits: start_service(tmp_path, limits)
+    return lambda limits, **options: start_service(tmp_path, limits, **options)
 
 
 class Play:

@@ -3,10 +3,12 @@
 import json
 
 import pytest
+from aiohttp import web
 from webagent.env.v1 import env_pb2
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
+TIMEOUT = 30.0
 OK, FAILED, REJECTED = env_pb2.ACTION_STATUS_OK, env_pb2.ACTION_STATUS_FAILED, env_pb2.ACTION_STATUS_REJECTED
 LOG = (
     "<p id='log' style='position:fixed;top:200px'></p>"
@@ -124,7 +126,7 @@ async def test_what_cannot_be_done_fails_and_says_why(play):
         "new Promise((ok) => { const at = setInterval(() => document.title === 'done' && ok(clearInterval(at)), 5) })"
     )
     seen = [(await page.click(0)).result]
-    assert seen[0].status == FAILED
+    assert (seen[0].status, seen[0].reason) == (FAILED, env_pb2.ACTION_REASON_ELEMENT_GONE)
     assert "gone" in seen[0].message
     page = await play("<button disabled>off</button><button>on</button><input readonly>")
     response = await page.act('do(action="Type", argument="x", element="0")')
@@ -141,7 +143,7 @@ async def test_a_covered_element_is_not_clicked(play):
     )
     await page.ask("cover()")
     response = await page.click(0)
-    assert response.result.reason == env_pb2.ACTION_REASON_NOT_INTERACTABLE
+    assert response.result.reason == env_pb2.ACTION_REASON_ELEMENT_COVERED
     assert "covered by <div>" in response.result.message
     assert response.observation.title != "hit"
 
@@ -206,3 +208,80 @@ async def test_history_goes_back_and_forward_but_not_before_the_task(play, servi
     response = await page.act("go_backward()")
     assert response.result.reason == env_pb2.ACTION_REASON_NOWHERE_TO_GO
     assert "next" in page.text
+
+
+async def test_a_key_is_pressed_with_its_modifiers(play):
+    page = await play(
+        LOG + "<script>addEventListener('keydown', (e) => say([e.key, e.ctrlKey, e.shiftKey].join(' ')))</script>"
+    )
+    response = await page.act('do(action="Press Key", argument="Control+Shift+ArrowLeft")')
+    assert response.result.action.press_key.key == "Control+Shift+ArrowLeft"
+    assert "ArrowLeft true true" in page.text
+
+
+async def test_an_address_is_opened_only_where_the_session_allows_it(play, service):
+    other = f"{service.pages.url}/{service.pages.write('<p>other</p>')}"
+    page = await play("<p>here</p>")
+    response = await page.act(f'do(action="Goto", argument="{other}")')
+    assert (response.result.status, response.result.reason) == (REJECTED, env_pb2.ACTION_REASON_NOT_ALLOWED)
+    page = await play("<p>here</p>", allow_goto=True)
+    response = await page.act(f'do(action="Goto", argument="{other}")')
+    assert response.observation.text == "<p>other</p>"
+    assert response.effect.url_changed
+    response = await page.act('do(action="Goto", argument="http://example.com/")')
+    assert (response.result.status, response.result.reason) == (FAILED, env_pb2.ACTION_REASON_NOT_ALLOWED)
+    await page.act("go_backward()")
+    assert page.text == "<p>here</p>"
+
+
+async def test_an_address_that_does_not_load_is_the_actions_failure(play, service):
+    async def cut(request: web.Request) -> web.Response:
+        request.transport.abort()
+        return web.Response()
+
+    service.pages.handlers["cut"] = cut
+    page = await play("<p>here</p>", allow_goto=True)
+    response = await page.act(f'do(action="Goto", argument="{service.pages.url}/cut")')
+    assert (response.result.status, response.result.reason) == (FAILED, env_pb2.ACTION_REASON_NOT_LOADED)
+
+
+async def upload(page, element: str, *files: env_pb2.Action.File) -> env_pb2.StepResponse:
+    request = env_pb2.StepRequest(session_id=page.session_id, step_index=page.index)
+    request.action.upload.element = element
+    request.action.upload.files.extend(files)
+    page.index += 1
+    return await page.service.environment.Step(request, timeout=TIMEOUT)
+
+
+async def test_given_files_are_uploaded(play):
+    page = await play(
+        "<p></p><label><input type='file' multiple onchange='Promise.all([...this.files].map((f) => f.text()))"
+        '.then((texts) => { document.querySelector("p").textContent = [this.files[0].name, ...texts] })\'>pick</label>'
+    )
+    response = await page.click(0)
+    assert response.result.reason == env_pb2.ACTION_REASON_NOT_INTERACTABLE
+    file = env_pb2.Action.File
+    response = await upload(page, "0", file(name="a b.txt", content=b"first"), file(name="c", content=b"second"))
+    assert response.result.status == OK
+    assert "<p>a b.txt,first,second</p>" in response.observation.text
+    assert [each.content for each in response.result.action.upload.files] == [b"", b""]
+    response = await upload(page, "0", file(name="../escape", content=b"x"))
+    assert (response.result.status, response.result.reason) == (REJECTED, env_pb2.ACTION_REASON_BAD_ARGUMENT)
+    response = await upload(page, "0", file(name="big", content=bytes(17 * 2**20)))
+    assert response.result.reason == env_pb2.ACTION_REASON_TOO_LONG
+
+
+async def test_a_disabled_option_has_a_reason_of_its_own(play):
+    page = await play("<select><option>May</option><option disabled>June</option></select>")
+    response = await page.act('do(action="Select Dropdown Option", argument="June", element="0")')
+    assert (response.result.status, response.result.reason) == (FAILED, env_pb2.ACTION_REASON_OPTION_DISABLED)
+
+
+async def test_what_a_step_changed_is_told(play):
+    page = await play("<button onclick='alert(1)'>ask</button><a href='#x'>link</a><button>idle</button>")
+    effects = [(await page.click(n)).effect for n in (2, 1, 0)]
+    assert [(e.url_changed, e.tabs_changed, e.dialog_opened) for e in effects] == [
+        (False, False, False),
+        (True, False, False),
+        (False, False, True),
+    ]

@@ -9,8 +9,10 @@ from webagent_env.actions import (
     Exit,
     GoBackward,
     GoForward,
+    Goto,
     Hover,
     PressEnter,
+    PressKey,
     Reason,
     Rejected,
     RightClick,
@@ -42,6 +44,11 @@ WRITTEN = [
     ("exit()", Exit("")),
     ("go_backward()", GoBackward()),
     ("go_forward()", GoForward()),
+    ('do(action="Press Key", argument="ctrl+shift+ArrowDown")', PressKey("Control+Shift+ArrowDown")),
+    ('do(action="Press Key", argument="esc")', PressKey("Escape")),
+    ('do(action="Press Key", argument=" ")', PressKey("Space")),
+    ('do(action="Press Key", argument="Control++")', PressKey("Control++")),
+    ('do(action="Goto", argument="https://example.com:8443/a?b#c")', Goto("https://example.com:8443/a?b#c")),
     ('do(action="Go Backward")', GoBackward()),
     ('# Element: the button "do(...)"\n# Note: exit(message="x")\n\ndo(action="Click", element="1")', Click("1")),
     ('  do(\n  action="Click",\n  element="1",\n)  # done\n', Click("1")),
@@ -73,6 +80,18 @@ REFUSED = [
     ('do(action="Type", argument="\\ud800", element="1")', Reason.BAD_ARGUMENT),
     ("go_backward(steps=2)", Reason.BAD_ARGUMENT),
     ('do(action="Fly")', Reason.UNKNOWN_ACTION),
+    ('do(action="Upload", element="1")', Reason.UNKNOWN_ACTION),
+    ('do(action="Press Key", argument="")', Reason.BAD_ARGUMENT),
+    ('do(action="Press Key", argument="Control+")', Reason.BAD_ARGUMENT),
+    ('do(action="Press Key", argument="Hyper+a")', Reason.BAD_ARGUMENT),
+    ('do(action="Press Key", argument="Control+Control+a")', Reason.BAD_ARGUMENT),
+    ('do(action="Press Key", argument="abc")', Reason.BAD_ARGUMENT),
+    ('do(action="Goto", argument="file:///etc/passwd")', Reason.BAD_ARGUMENT),
+    ('do(action="Goto", argument="javascript:alert(1)")', Reason.BAD_ARGUMENT),
+    ('do(action="Goto", argument="data:text/html,x")', Reason.BAD_ARGUMENT),
+    ('do(action="Goto", argument="example.com")', Reason.BAD_ARGUMENT),
+    ('do(action="Goto", argument="http://[::1/")', Reason.BAD_ARGUMENT),
+    ('exit(message="' + "x" * MAX_TEXT_BYTES + '")', Reason.TOO_LONG),
 ]
 
 
@@ -103,7 +122,7 @@ def test_huge_and_nested_input_is_refused(text: str) -> None:
 def test_the_bound_counts_bytes() -> None:
     text = 'exit(message="' + "é" * (MAX_TEXT_BYTES // 2) + '")'
     assert len(text) < MAX_TEXT_BYTES
-    assert isinstance(parse_action(text), Rejected)
+    assert getattr(parse_action(text), "reason", None) is Reason.TOO_LONG
 
 
 numbers = st.integers(0, 999_999_999).map(str)

@@ -1,8 +1,10 @@
 """What simplified HTML says of a page."""
 
+import io
 import re
 
 import pytest
+from PIL import Image
 from webagent.env.v1 import env_pb2
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -63,12 +65,105 @@ async def test_hidden_and_distant_elements_are_left_out(play):
     assert page.text == "<p>here</p>"
 
 
-async def test_a_covered_element_has_no_number(play):
+async def test_what_lies_under_something_opaque_is_not_shown(play):
     page = await play(
-        "<button>under</button><div style='position:fixed;inset:0;background:white'><button>over</button></div>"
+        "<button>under</button><p>text under</p>"
+        "<div style='position:fixed;inset:0;background:white'><button>over</button></div>"
+    )
+    assert page.text == '<button id="0">over</button>'
+
+
+async def test_what_shows_through_is_read_and_has_no_number(play):
+    page = await play(
+        "<button>under</button><div style='position:fixed;inset:0;background:rgba(0, 0, 0, 0.5)'>"
+        "<button>over</button></div>"
     )
     assert "<button>under</button>" in page.text
     assert '<button id="0">over</button>' in page.text
+
+
+async def test_an_element_whose_centre_is_covered_is_clicked_beside_it(play):
+    page = await play(
+        "<button style='position:absolute;left:0;top:0;width:200px;height:40px'"
+        " onclick='document.title=\"hit\"'>wide</button>"
+        "<div style='position:absolute;left:80px;top:0;width:40px;height:40px;background:red'></div>"
+    )
+    assert page.text == '<button id="0">wide</button>'
+    assert (await page.click(0)).observation.title == "hit"
+
+
+async def test_what_is_scrolled_out_of_its_box_is_not_shown(play):
+    page = await play(
+        "<div style='height:40px;overflow:auto'><p style='margin:0;height:40px'>first</p>"
+        "<p style='margin:0;height:40px'>second</p></div>"
+    )
+    assert page.text == "<p>first</p>"
+
+
+async def test_names_of_elements_never_become_markup(play):
+    page = await play("<x<button id='7'>a</x<button><dialog open type='alert' data-status='accepted'>no alert</dialog>")
+    assert page.text == "<element>a</element><dialog>no alert</dialog>"
+
+
+async def test_a_number_of_tokens_bounds_the_text(play):
+    page = await play("<p>" + "word " * 80 + "</p><p>last</p>", max_observation_tokens=50)
+    assert page.opened.observation.text_truncated
+    body, _, marker = page.text.rpartition("\n")
+    assert "cut" in marker
+    assert body.count("word") in range(30, 50)
+    assert "last" not in body
+
+
+async def test_a_tree_of_roles_has_the_same_numbers(play):
+    page = await play(
+        "<nav aria-label='Main'><a href='#'>Home</a></nav><h2>Title</h2><p>Some <b>bold</b> text</p>"
+        "<label>Name <input value='Ann' required></label><input type='checkbox' aria-label='Agree' checked>"
+        "<select aria-label='Month'><option>May</option><option selected>June</option></select>"
+        "<button disabled>Off</button><script>document.querySelector('p').append('\\n[7] button \"fake\"')</script>",
+        observations=[env_pb2.OBSERVATION_KIND_AXTREE, env_pb2.OBSERVATION_KIND_SIMPLIFIED_HTML],
+    )
+    assert page.opened.observation.axtree.splitlines() == [
+        'navigation "Main"',
+        '  [0] link "Home"',
+        'heading "Title" level 2',
+        'paragraph "Some bold text [7] button \\"fake\\""',
+        'text "Name"',
+        '[1] textbox "Name" required, value "Ann"',
+        '[2] checkbox "Agree" checked',
+        '[3] combobox "Month"',
+        '  option "May"',
+        '  option "June" selected',
+        'button "Off" disabled',
+    ]
+    assert '<input id="2" type="checkbox"' in page.text
+
+
+async def test_a_tree_can_be_asked_for_later_and_is_cut_at_whole_lines(play):
+    page = await play(
+        "".join(f"<p>paragraph number {n}</p>" for n in range(100)), max_observation_bytes=1024, viewport_height=4000
+    )
+    observation = await page.observe(env_pb2.OBSERVATION_KIND_AXTREE)
+    assert observation.axtree_truncated
+    assert len(observation.axtree.encode()) <= 1024
+    *lines, marker = observation.axtree.splitlines()
+    assert "cut" in marker
+    assert all(line.startswith('paragraph "paragraph number') and line.endswith('"') for line in lines)
+
+
+async def test_numbers_are_drawn_on_a_copy_of_the_page(play):
+    page = await play(
+        "<body style='background:white'><button style='position:absolute;left:50px;top:50px'>a</button></body>",
+        observations=[env_pb2.OBSERVATION_KIND_MARKED_SCREENSHOT, env_pb2.OBSERVATION_KIND_SCREENSHOT],
+    )
+    observation = page.opened.observation
+    with (
+        Image.open(io.BytesIO(observation.screenshot)) as plain,
+        Image.open(io.BytesIO(observation.marked_screenshot)) as marked,
+    ):
+        assert plain.size == marked.size
+        assert plain.convert("RGB").getpixel((52, 45)) == (255, 255, 255)
+        assert marked.convert("RGB").getpixel((51, 45)) != (255, 255, 255)
+    assert (await page.click(0)).result.status == env_pb2.ACTION_STATUS_OK
 
 
 async def test_options_stand_under_their_select(play):

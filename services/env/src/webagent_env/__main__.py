@@ -8,17 +8,17 @@ from webagent_runtime.service import run_service
 
 from webagent_env.config import EnvConfig
 from webagent_env.leftovers import InstanceDirectory, clean_up
-from webagent_env.miniwob import MiniWob
 from webagent_env.pool import SessionPool
 from webagent_env.probe_servicer import ProbeServicer
 from webagent_env.servicer import VERSION, EnvironmentServicer
+from webagent_env.suites import make_suites
 
 
 async def serve(config: EnvConfig) -> None:
     """Serves until it is asked to stop, then drains; leaves no process and no directory behind."""
     clean_up(config.state_directory)
     directory = InstanceDirectory(config.state_directory)
-    pool = SessionPool(config, directory, [MiniWob()])
+    pool = SessionPool(config, directory, make_suites(config.suites))
     server = Server(config.server, name="env", version=VERSION)
     server.add(
         env_pb2_grpc.add_EnvironmentServiceServicer_to_server,

@@ -95,6 +95,37 @@ class GoForward:
     """One page forward in the tab's history."""
 
 
+@dataclass(frozen=True, slots=True)
+class PressKey:
+    """Presses a key, such as "Control+a", wherever the focus is."""
+
+    key: str
+
+
+@dataclass(frozen=True, slots=True)
+class Goto:
+    """Opens an address in the active tab."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file that the caller gives. An empty media type is guessed from the name."""
+
+    name: str
+    media_type: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """Gives files to a file field."""
+
+    element: str
+    files: tuple[File, ...]
+
+
 Action = (
     Click
     | RightClick
@@ -110,6 +141,9 @@ Action = (
     | Exit
     | GoBackward
     | GoForward
+    | PressKey
+    | Goto
+    | Upload
 )
 
 
@@ -123,6 +157,12 @@ class Reason(Enum):
     NOT_INTERACTABLE = "not interactable"
     NO_SUCH_OPTION = "no such option"
     NOWHERE_TO_GO = "nowhere to go"
+    NOT_ALLOWED = "not allowed"
+    ELEMENT_GONE = "element gone"
+    ELEMENT_COVERED = "element covered"
+    OPTION_DISABLED = "option disabled"
+    TOO_LONG = "too long"
+    NOT_LOADED = "not loaded"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,21 @@
-"""The one Chromium of this service: found, started, started again after a crash, and ended for certain.
+"""The Chromium of this service: found, started, started again after a crash, and ended for certain.
 
 `context()` gives a context of a browser that runs now; it starts one if none does. Each browser has a generation
 number, so that a session knows whether its own is still the current one. `on_lost` is called once for each browser
-that went away without being asked to. Nothing of a browser outlives `close()`: what does not close in order within
-its bound is killed, and should this process be killed itself, the driver's pipe breaks, the driver ends the browser,
-and the next service removes the rest (see `leftovers`).
+that went away without being asked to. After many sessions, or past a memory bound, a browser is retired: new contexts
+live in a new one, and it ends with its last context. Nothing of a browser outlives `close()`: what does not close in
+order within its bound is killed, and should this process be killed itself, the driver's pipe breaks, the driver ends
+the browser, and the next service removes the rest (see `leftovers`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +42,8 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # Peer connections would go around the proxy.
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
     # A wheel action scrolls at once; an animated scroll would be read half-way.
     "--disable-smooth-scrolling",
 )
@@ -47,10 +52,29 @@ _HOW_TO_GET_IT = (
     "or name one in browser.executable"
 )
 _SHOWN_STDERR_LINES = 8
+_MEASURE_SECONDS = 30.0
+
+
+@dataclass(slots=True)
+class _Running:
+    """One Chromium with its driver."""
+
+    generation: int
+    playwright: Playwright
+    browser: PlaywrightBrowser
+    processes: list[psutil.Process]
+    opened: int = 0
+    contexts: int = 0
+
+    @property
+    def alive(self) -> bool:
+        return self.browser.is_connected() and all(
+            process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in self.processes
+        )
 
 
 class Browser:
-    """Chromium under Playwright, restarted when it is lost."""
+    """Chromium under Playwright, restarted when it is lost, and replaced when it has served for long."""
 
     def __init__(
         self, config: BrowserConfig, directory: InstanceDirectory, on_lost: Callable[[int], None] = lambda _: None
@@ -59,9 +83,10 @@ class Browser:
         self._directory = directory
         self._on_lost = on_lost
         self._starting = asyncio.Lock()
-        self._playwright: Playwright | None = None
-        self._browser: PlaywrightBrowser | None = None
-        self._processes: list[psutil.Process] = []
+        self._current: _Running | None = None
+        self._retired: dict[int, _Running] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._measured = 0.0
         self._closed = False
         self.generation = 0
         self.version = ""
@@ -75,39 +100,76 @@ class Browser:
         """A new isolated context, and the generation of the browser that it lives in."""
         async with self._starting:
             try:
-                browser = await self._ensure()
+                running = await self._ensure()
             except ConfigError as error:
                 raise errors.browser_unavailable(str(error)) from error
-            generation = self.generation
+        running.opened += 1
+        running.contexts += 1
         try:
-            return await browser.new_context(**options), generation
-        except Error as error:
-            raise errors.browser_unavailable(f"no new context: {error.message}") from error
+            context = await running.browser.new_context(**options)
+        except BaseException as error:
+            self._context_closed(running)
+            if isinstance(error, Error):
+                raise errors.browser_unavailable(f"no new context: {error.message}") from error
+            raise
+        context.on("close", lambda _: self._context_closed(running))
+        return context, running.generation
 
     async def close(self) -> None:
-        """Ends the browser and its driver, within the bound for closing plus the time to kill them."""
+        """Ends the browsers and their drivers, within the bound for closing plus the time to kill them."""
         self._closed = True
-        await self._end()
+        running = [*self._retired.values(), *([self._current] if self._current is not None else [])]
+        self._current = None
+        self._retired.clear()
+        await asyncio.gather(*(self._end(each) for each in running), *self._ending)
 
-    async def _ensure(self) -> PlaywrightBrowser:
+    async def _ensure(self) -> _Running:
         if self._closed:
             raise errors.draining()
-        if self._browser is not None and self._browser.is_connected() and self._alive():
-            return self._browser
-        await self._end()
-        try:
-            return await self._launch()
-        except BaseException:
-            await self._end()
-            raise
+        current = self._current
+        if current is not None and current.alive:
+            if not await self._worn_out(current):
+                return current
+            log.info("browser_retired", generation=current.generation, sessions=current.opened)
+            self._retired[current.generation] = current
+        elif current is not None:
+            await self._end(current)
+        self._current = None
+        self._current = await self._launch()
+        for generation in list(self._retired):
+            self._end_if_unused(generation)
+        return self._current
 
-    async def _launch(self) -> PlaywrightBrowser:
+    async def _worn_out(self, running: _Running) -> bool:
+        if running.opened >= self._config.sessions_before_restart:
+            return True
+        now = time.monotonic()
+        if now - self._measured < _MEASURE_SECONDS:
+            return False
+        self._measured = now
+        used = await asyncio.to_thread(_memory, running.processes)
+        return used > self._config.memory_before_restart_mib * 2**20
+
+    def _context_closed(self, running: _Running) -> None:
+        running.contexts -= 1
+        self._end_if_unused(running.generation)
+
+    def _end_if_unused(self, generation: int) -> None:
+        running = self._retired.get(generation)
+        if running is None or running.contexts > 0:
+            return
+        del self._retired[generation]
+        task = asyncio.create_task(self._end(running), name=f"end-browser-{generation}")
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def _launch(self) -> _Running:
         before = set(psutil.Process().children())
         with _temporary_files_in(self._directory.path):
-            self._playwright = await async_playwright().start()
+            playwright = await async_playwright().start()
         try:
-            executable = find_executable(self._config.executable, Path(self._playwright.chromium.executable_path))
-            browser = await self._playwright.chromium.launch(
+            executable = find_executable(self._config.executable, Path(playwright.chromium.executable_path))
+            browser = await playwright.chromium.launch(
                 executable_path=executable,
                 headless=True,
                 args=list(FLAGS),
@@ -117,47 +179,68 @@ class Browser:
                 handle_sigterm=False,
                 handle_sighup=False,
             )
-        except Error as error:
-            raise ConfigError(f"Chromium did not start: {_stderr_of(error.message)}") from error
+        except BaseException as error:
+            await self._stop_driver(playwright, [c for c in psutil.Process().children() if c not in before])
+            if isinstance(error, Error):
+                raise ConfigError(f"Chromium did not start: {_stderr_of(error.message)}") from error
+            raise
         self.generation += 1
-        generation = self.generation
-        self._browser = browser
         self.version = browser.version
         drivers = [child for child in psutil.Process().children() if child not in before]
-        self._processes = [*drivers, *(child for driver in drivers for child in driver.children())]
-        self._directory.record(self._processes)
-        browser.on("disconnected", lambda _: self._lost(generation))
-        log.info("browser_started", version=self.version, executable=str(executable), generation=generation)
-        return browser
+        processes = [*drivers, *(child for driver in drivers for child in driver.children())]
+        running = _Running(self.generation, playwright, browser, processes)
+        self._directory.record([*processes, *(p for old in self._retired.values() for p in old.processes)])
+        browser.on("disconnected", lambda _: self._lost(running))
+        log.info("browser_started", version=self.version, executable=str(executable), generation=self.generation)
+        return running
 
-    def _alive(self) -> bool:
-        return bool(self._processes) and all(
-            process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in self._processes
-        )
-
-    def _lost(self, generation: int) -> None:
-        if self._closed or generation != self.generation or self._browser is None:
+    def _lost(self, running: _Running) -> None:
+        if self._closed or (running is not self._current and running.generation not in self._retired):
             return
-        self._browser = None
-        log.error("browser_lost", generation=generation)
-        self._on_lost(generation)
+        if self._retired.pop(running.generation, None) is not None:
+            running.contexts = 0
+            task = asyncio.create_task(self._end(running), name=f"end-browser-{running.generation}")
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+        log.error("browser_lost", generation=running.generation)
+        self._on_lost(running.generation)
 
-    async def _end(self) -> None:
+    async def _end(self, running: _Running) -> None:
         """Closes in order what still answers, then kills what is left."""
-        browser, self._browser = self._browser, None
-        playwright, self._playwright = self._playwright, None
-        processes, self._processes = self._processes, []
         try:
             async with asyncio.timeout(self._config.close_timeout_seconds):
-                if browser is not None:
-                    await browser.close()
-                if playwright is not None and all(process.is_running() for process in processes[:1]):
-                    await playwright.stop()
+                if running.browser.is_connected():
+                    await running.browser.close()
         except (TimeoutError, Error) as error:
             log.warning("browser_not_closed_in_order", error=repr(error))
+        await self._stop_driver(running.playwright, running.processes)
+
+    async def _stop_driver(self, playwright: Playwright, processes: list[psutil.Process]) -> None:
+        try:
+            async with asyncio.timeout(self._config.close_timeout_seconds):
+                if all(process.is_running() for process in processes[:1]):
+                    await playwright.stop()
+        except (TimeoutError, Error) as error:
+            log.warning("driver_not_stopped_in_order", error=repr(error))
         for process in reversed(processes):
             kill_tree(process)
         await asyncio.to_thread(psutil.wait_procs, processes, self._config.close_timeout_seconds)
+
+
+def _memory(processes: list[psutil.Process]) -> int:
+    """Bytes that the processes and their descendants hold for themselves, what they share counted once a process."""
+    total = 0
+    for process in {each for one in processes for each in (one, *_descendants(one))}:
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            total += process.memory_info().rss
+    return total
+
+
+def _descendants(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return list(process.children(recursive=True))
+    except psutil.NoSuchProcess:
+        return []
 
 
 def find_executable(configured: Path | None, downloaded: Path) -> Path:

@@ -7,8 +7,11 @@ import tempfile
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 from webagent_runtime.config import Config, ServerConfig, TelemetryConfig
+
+from webagent_env.policy import entry
+from webagent_env.webarena_config import WebArenaConfig
 
 
 def _default_state_directory() -> Path:
@@ -17,6 +20,13 @@ def _default_state_directory() -> Path:
 
 class BrowserConfig(Config):
     """The Chromium that all sessions share."""
+
+    sessions_before_restart: int = Field(
+        default=2000,
+        ge=1,
+        description="then further sessions get a new browser; the old one ends with its last",
+    )
+    memory_before_restart_mib: int = Field(default=8192, ge=256, description="the same, by the browser's memory")
 
     executable: Path | None = Field(
         default=None, description="Chromium's program; unset: Debian's, else the one that Playwright downloaded"
@@ -46,6 +56,10 @@ class SessionsConfig(Config):
         default="accept", description="answer to alert, confirm and prompt; the next observation tells of them"
     )
 
+    warm_contexts: int = Field(
+        default=1, ge=0, le=64, description="browser contexts kept ready for sessions like the one before"
+    )
+
     @model_validator(mode="after")
     def _check_order(self) -> SessionsConfig:
         if self.lease_seconds > self.lifetime_seconds:
@@ -57,6 +71,32 @@ class SessionsConfig(Config):
         return self
 
 
+class EgressConfig(Config):
+    """What pages may reach, besides their own task's hosts. Loopback, private and metadata addresses must be named."""
+
+    allowed_hosts: tuple[str, ...] = Field(
+        default=(), description='hosts that every session may reach: "host", "host:port", "*.domain" or "*"'
+    )
+    sessions_may_name_private: bool = Field(
+        default=False, description="whether a session's allowed_hosts may name loopback and private addresses"
+    )
+
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _check_entries(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
+        for host in hosts:
+            entry(host)
+        return hosts
+
+
+class SuitesConfig(Config):
+    """What tasks there are."""
+
+    miniwob: bool = Field(default=True, description="the pages of the package `miniwob`")
+    webarena: tuple[WebArenaConfig, ...] = Field(default=(), description="suites in WebArena's task format")
+    files: tuple[Path, ...] = Field(default=(), description="suites of one's own, a YAML file each")
+
+
 class EnvConfig(Config):
     """The whole configuration; every key has a default."""
 
@@ -64,6 +104,8 @@ class EnvConfig(Config):
     telemetry: TelemetryConfig = TelemetryConfig()
     browser: BrowserConfig = BrowserConfig()
     sessions: SessionsConfig = SessionsConfig()
+    egress: EgressConfig = EgressConfig()
+    suites: SuitesConfig = SuitesConfig()
     state_directory: Path = Field(
         default_factory=_default_state_directory,
         description="profiles of running browsers; what a killed predecessor left there is removed at start",

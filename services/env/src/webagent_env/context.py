@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import structlog
 from playwright.async_api import BrowserContext, Error, Page
 from playwright.async_api import Dialog as PlaywrightDialog
 
-from webagent_env.actions import Action, Exit, Failed, Reason, SwitchTab
+from webagent_env.actions import Action, Exit, Failed, Goto, Reason, SwitchTab
+from webagent_env.cdp import PageGoneError
+from webagent_env.egress import Egress
 from webagent_env.execution import perform
-from webagent_env.observation import Dialog, Kind, Observation, Timings, View
+from webagent_env.marks import mark
+from webagent_env.observation import Dialog, Kind, Observation, Timings, View, bounded
 from webagent_env.observation import Tab as TabInfo
-from webagent_env.page import PageGoneError, Tab
+from webagent_env.options import ContextOptions
+from webagent_env.page import Tab
+from webagent_env.scratch import Scratch
 
 log = structlog.get_logger()
 
@@ -30,11 +36,21 @@ _MOST_DIALOGS = 5
 class SessionContext:
     """The tabs of one session; `open` must come first. Not for use by two callers at once."""
 
-    def __init__(self, context: BrowserContext, generation: int, *, accept_dialogs: bool) -> None:
+    def __init__(
+        self,
+        context: BrowserContext,
+        generation: int,
+        options: ContextOptions,
+        *,
+        scratch: Scratch,
+        egress: Egress | None,
+    ) -> None:
         self.generation = generation
         self.uses = 0
         self._context = context
-        self._accept_dialogs = accept_dialogs
+        self._options = options
+        self.scratch = scratch
+        self._egress = egress
         self._tabs: list[Tab] = []
         self._active: Tab | None = None
         self._probing = 0
@@ -60,6 +76,10 @@ class SessionContext:
         tab = await self.active()
         if isinstance(action, SwitchTab):
             return await self._switch(action.tab)
+        if isinstance(action, Goto) and self._egress is not None:
+            why = self._egress.policy.url_refusal(action.url)
+            if why:
+                return Failed(Reason.NOT_ALLOWED, why)
         return await perform(tab, action, self.closing)
 
     async def finish(self, view: View, bound: float) -> tuple[Observation, bool | None, Timings]:
@@ -84,6 +104,7 @@ class SessionContext:
             settle=seen["settleMs"] / 1000,
             observe=seen["observeMs"] / 1000 + time.monotonic() - started,
             quiet=seen["quiet"],
+            waited_for=seen["waitedFor"],
         )
         return observation, seen["ended"], timings
 
@@ -100,6 +121,23 @@ class SessionContext:
         except Error as error:
             raise PageGoneError(error.message) from error
 
+    async def open_tab(self) -> Tab:
+        """One more tab, which becomes the active one."""
+        return await self._adopt(await self._new_page())
+
+    def turn_to(self, tab: Tab) -> None:
+        """Makes a tab the active one."""
+        self._active = tab
+
+    async def start_history_here(self) -> None:
+        """No going back beyond what the tabs show now."""
+        for tab in self._tabs:
+            await tab.start_history_here()
+
+    async def storage_state(self) -> dict[str, Any]:
+        """Its cookies and local storage."""
+        return dict(await self._context.storage_state())
+
     async def probe_page(self) -> Page:
         """A page of its own in the same context, which is no tab of the agent; the caller closes it."""
         return await self._new_page()
@@ -110,9 +148,11 @@ class SessionContext:
 
     async def wipe(self, origin: str) -> bool:
         """Makes the context as good as new; False if its session did anything that this cannot undo."""
-        if len(self._tabs) != 1 or self._attaching or self.gone() or self._tabs[0].origins - {origin, "null"}:
+        if self.scratch.used or len(self._tabs) != 1 or self._attaching or self.gone():
             return False
         tab = self._tabs[0]
+        if tab.origins - {origin, "null"}:
+            return False
         # A pointer left over the page would hover over the next one.
         await tab.page.mouse.move(-1, -1)
         await tab.wipe(origin)
@@ -133,8 +173,12 @@ class SessionContext:
         except Error as error:
             # Its browser is gone, and the context with it.
             log.debug("context_already_gone", error=error.message)
+        finally:
+            self.scratch.remove()
+            if self._egress is not None:
+                await self._egress.stop()
 
-    async def _complete(self, seen: dict[str, object], view: View, tab: Tab) -> Observation:
+    async def _complete(self, seen: dict[str, Any], view: View, tab: Tab) -> Observation:
         tabs = [(each, each is tab) for each in self._tabs if not each.page.is_closed()]
         infos = [
             TabInfo(str(seen["url"]), str(seen["title"]), active=True)
@@ -142,25 +186,42 @@ class SessionContext:
             else TabInfo(each.page.url, await _title(each.page), active=False)
             for each, active in tabs
         ]
-        shot = b""
-        if Kind.SCREENSHOT in view.kinds:
+        shot = marked = b""
+        if view.kinds & {Kind.SCREENSHOT, Kind.MARKED_SCREENSHOT}:
             try:
                 shot = await tab.page.screenshot(type="png")
             except Error as error:
                 raise PageGoneError(error.message) from error
-        dialogs, self._dialogs = self._dialogs, []
-        text = str(seen["text"])
-        if Kind.SIMPLIFIED_HTML in view.kinds:
-            text = "".join(f"{dialog.as_html()}\n" for dialog in dialogs) + text
+        if Kind.MARKED_SCREENSHOT in view.kinds:
+            marked = await asyncio.to_thread(mark, shot, seen["boxes"])
+        dialogs, self._dialogs = tuple(self._dialogs), []
+        text, truncated = self._html(seen, dialogs, view)
+        tree, tree_truncated = self._tree(seen, dialogs, view)
         return Observation(
             text=text,
-            truncated=bool(seen["truncated"]),
-            labels=int(str(seen["labels"])),
+            truncated=truncated,
+            labels=int(seen["labels"]),
             url=str(seen["url"]),
             title=str(seen["title"]),
             tabs=tuple(infos),
-            screenshot=shot,
+            screenshot=shot if Kind.SCREENSHOT in view.kinds else b"",
+            axtree=tree,
+            axtree_truncated=tree_truncated,
+            marked_screenshot=marked,
+            dialogs=dialogs,
         )
+
+    def _html(self, seen: dict[str, Any], dialogs: tuple[Dialog, ...], view: View) -> tuple[str, bool]:
+        if Kind.SIMPLIFIED_HTML not in view.kinds:
+            return "", False
+        text = "".join(f"{dialog.as_html()}\n" for dialog in dialogs) + str(seen["text"])
+        return bounded(text, view, already_cut=bool(seen["truncated"]), markup=True)
+
+    def _tree(self, seen: dict[str, Any], dialogs: tuple[Dialog, ...], view: View) -> tuple[str, bool]:
+        if Kind.AXTREE not in view.kinds:
+            return "", False
+        text = "".join(f"{dialog.as_line()}\n" for dialog in dialogs) + str(seen["axtree"])
+        return bounded(text, view, already_cut=bool(seen["axtreeTruncated"]), markup=False)
 
     async def _switch(self, number: int) -> Failed | None:
         tabs = [tab for tab in self._tabs if not tab.page.is_closed()]
@@ -180,7 +241,7 @@ class SessionContext:
             self._probing -= 1
 
     async def _adopt(self, page: Page) -> Tab:
-        tab = await Tab.attach(page)
+        tab = await Tab.attach(page, self.scratch)
         self._tabs.append(tab)
         self._active = tab
         return tab
@@ -216,8 +277,9 @@ class SessionContext:
         ours = any(tab.page is dialog.page for tab in self._tabs)
         try:
             # Leaving a page is what the agent asked for.
-            if self._accept_dialogs or dialog.type == "beforeunload":
-                await dialog.accept(dialog.default_value if dialog.type == "prompt" else None)
+            if self._options.accept_dialogs or dialog.type == "beforeunload":
+                said = self._options.prompt_text or dialog.default_value
+                await dialog.accept(said if dialog.type == "prompt" else None)
                 answer = "accepted"
             else:
                 await dialog.dismiss()
@@ -226,7 +288,7 @@ class SessionContext:
             # The page went away together with its dialog.
             return
         if ours and dialog.type != "beforeunload" and len(self._dialogs) < _MOST_DIALOGS:
-            self._dialogs.append(Dialog(dialog.type, dialog.message, answer))
+            self._dialogs.append(Dialog(dialog.type, " ".join(dialog.message.split())[:500], answer))
 
 
 async def _title(page: Page) -> str:

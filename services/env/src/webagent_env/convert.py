@@ -10,13 +10,13 @@ from typing import Any
 from google.protobuf.duration_pb2 import Duration
 from webagent.env.v1 import env_pb2, probe_pb2
 
-from webagent_env import actions, errors
-from webagent_env.actions import Action, Failed, Reason, Rejected
+from webagent_env import errors
+from webagent_env.action_messages import result_message
 from webagent_env.config import SessionsConfig
-from webagent_env.grammar import element_number, parse_action
 from webagent_env.observation import Kind, Observation, View
 from webagent_env.session import Session, SessionSpec, StepOutcome
-from webagent_env.tasks import NativeRule, Suite, Task
+from webagent_env.session_options import context_options
+from webagent_env.tasks import NativeRule, Rule, Suite, Task, WebArenaRule
 
 _SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _LEAST_BYTES, _MOST_BYTES = 1024, 4_194_304
@@ -24,34 +24,14 @@ _LARGEST_VIEWPORT = 8192
 _KINDS = {
     env_pb2.OBSERVATION_KIND_SIMPLIFIED_HTML: Kind.SIMPLIFIED_HTML,
     env_pb2.OBSERVATION_KIND_SCREENSHOT: Kind.SCREENSHOT,
+    env_pb2.OBSERVATION_KIND_AXTREE: Kind.AXTREE,
+    env_pb2.OBSERVATION_KIND_MARKED_SCREENSHOT: Kind.MARKED_SCREENSHOT,
 }
-_REASONS = {
-    Reason.MALFORMED: env_pb2.ACTION_REASON_MALFORMED,
-    Reason.UNKNOWN_ACTION: env_pb2.ACTION_REASON_UNKNOWN_ACTION,
-    Reason.BAD_ARGUMENT: env_pb2.ACTION_REASON_BAD_ARGUMENT,
-    Reason.UNKNOWN_ELEMENT: env_pb2.ACTION_REASON_UNKNOWN_ELEMENT,
-    Reason.NOT_INTERACTABLE: env_pb2.ACTION_REASON_NOT_INTERACTABLE,
-    Reason.NO_SUCH_OPTION: env_pb2.ACTION_REASON_NO_SUCH_OPTION,
-    Reason.NOWHERE_TO_GO: env_pb2.ACTION_REASON_NOWHERE_TO_GO,
+_DIALECTS = {
+    "webarena": probe_pb2.WEB_ARENA_DIALECT_UPSTREAM,
+    "vab_lite": probe_pb2.WEB_ARENA_DIALECT_VAB_LITE,
+    "verified": probe_pb2.WEB_ARENA_DIALECT_VERIFIED,
 }
-# Field of env.v1.Action, the domain's class, and the names of their fields, which agree.
-_ACTIONS: dict[str, tuple[type[Any], tuple[str, ...]]] = {
-    "click": (actions.Click, ("element",)),
-    "right_click": (actions.RightClick, ("element",)),
-    "type": (actions.Type, ("element", "text")),
-    "search": (actions.Search, ("element", "text")),
-    "hover": (actions.Hover, ("element",)),
-    "scroll_up": (actions.ScrollUp, ()),
-    "scroll_down": (actions.ScrollDown, ()),
-    "press_enter": (actions.PressEnter, ()),
-    "switch_tab": (actions.SwitchTab, ("tab",)),
-    "select_dropdown_option": (actions.SelectDropdownOption, ("element", "option")),
-    "wait": (actions.Wait, ()),
-    "exit": (actions.Exit, ("message",)),
-    "go_backward": (actions.GoBackward, ()),
-    "go_forward": (actions.GoForward, ()),
-}
-_FIELDS = {kind: field for field, (kind, _) in _ACTIONS.items()}
 
 
 # ---- requests --------------------------------------------------------------------------------------------------------
@@ -82,11 +62,14 @@ def spec_of(request: env_pb2.CreateSessionRequest, task: Task, suite: Suite, lim
             max_bytes=max_bytes,
             omit_attributes=tuple(sorted(set(options.omit_attributes))),
             hidden=suite.hidden,
+            max_tokens=options.max_observation_tokens,
+            centres_only=suite.centres_only,
         ),
-        viewport=(options.viewport_width or width, options.viewport_height or height),
+        options=context_options(options, (options.viewport_width or width, options.viewport_height or height), limits),
         lease=seconds("lease", limits.lease_seconds),
         lifetime=seconds("lifetime", limits.lifetime_seconds),
         step_timeout=seconds("step_timeout", limits.step_timeout_seconds),
+        settle_timeout=seconds("settle_timeout", limits.settle_timeout_seconds),
     )
 
 
@@ -112,33 +95,6 @@ def kinds_of(kinds: Iterable[env_pb2.ObservationKind.ValueType]) -> frozenset[Ki
         raise errors.invalid_request(f"observations: {error.args[0]} is no kind of observation") from None
 
 
-def input_of(request: env_pb2.StepRequest) -> tuple[Action | Rejected, str]:
-    """The action of a step, or why there is none, and what identifies it when it is none."""
-    match request.WhichOneof("input"):
-        case "action_text":
-            return parse_action(request.action_text), request.action_text
-        case "action":
-            return _action_of(request.action), request.action.SerializeToString(deterministic=True).hex()
-        case _:
-            raise errors.invalid_request("a step needs action or action_text")
-
-
-def _action_of(message: env_pb2.Action) -> Action | Rejected:
-    kind = message.WhichOneof("kind")
-    if kind is None:
-        raise errors.invalid_request("action needs a kind")
-    make, fields = _ACTIONS[kind]
-    given = getattr(message, kind)
-    values = {field: getattr(given, field) for field in fields}
-    if "element" in values:
-        number = element_number(values["element"])
-        if number is None:
-            return Rejected(Reason.BAD_ARGUMENT, f"element must be a decimal number, not {values['element'][:40]!r}")
-        values["element"] = number
-    action: Action = make(**values)
-    return action
-
-
 # ---- responses -------------------------------------------------------------------------------------------------------
 def task_ref(task: Task) -> env_pb2.TaskRef:
     """A task's name."""
@@ -157,8 +113,9 @@ def session_info(session: Session, address: str) -> env_pb2.SessionInfo:
         task=task_ref(session.spec.task),
         seed=session.spec.seed,
         address=address,
-        state=env_pb2.SESSION_STATE_OVER if session.over else env_pb2.SESSION_STATE_ACTIVE,
+        state=_state(session),
         next_step_index=session.next_step_index,
+        fault_reason=session.fault.reason if session.fault is not None else "",
     )
     info.created_at.FromDatetime(session.created_at)
     info.lease_expires_at.FromDatetime(session.lease_expires_at)
@@ -172,29 +129,24 @@ def observation_message(observation: Observation) -> env_pb2.Observation:
         text=observation.text,
         text_truncated=observation.truncated,
         screenshot=observation.screenshot,
+        axtree=observation.axtree,
+        axtree_truncated=observation.axtree_truncated,
+        marked_screenshot=observation.marked_screenshot,
+        dialogs=[
+            env_pb2.Dialog(type=each.kind, message=each.message, accepted=each.answer == "accepted")
+            for each in observation.dialogs
+        ],
         url=observation.url,
         title=observation.title,
         tabs=[env_pb2.Tab(url=tab.url, title=tab.title, active=tab.active) for tab in observation.tabs],
     )
 
 
-def action_message(action: Action) -> env_pb2.Action:
-    """An action as understood."""
-    field = _FIELDS[type(action)]
-    _, names = _ACTIONS[field]
-    message = env_pb2.Action()
-    kind = getattr(message, field)
-    kind.SetInParent()
-    for name in names:
-        setattr(kind, name, getattr(action, name))
-    return message
-
-
 def step_response(outcome: StepOutcome) -> env_pb2.StepResponse:
     """What a step led to."""
     response = env_pb2.StepResponse(
         step_index=outcome.step_index,
-        result=_result(outcome.action, outcome.refusal),
+        result=result_message(outcome.action, outcome.refusal),
         observation=observation_message(outcome.observation),
         terminated=outcome.terminated,
         truncated=outcome.truncated,
@@ -204,13 +156,32 @@ def step_response(outcome: StepOutcome) -> env_pb2.StepResponse:
     response.timings.settle.CopyFrom(_duration(timings.settle))
     response.timings.observe.CopyFrom(_duration(timings.observe))
     response.timings.quiet = timings.quiet
+    response.timings.waited_for = timings.waited_for
+    if (effect := outcome.effect) is not None:
+        response.effect.CopyFrom(
+            env_pb2.ActionEffect(
+                url_changed=effect.url_changed,
+                tabs_changed=effect.tabs_changed,
+                text_changed=effect.text_changed,
+                dialog_opened=effect.dialog_opened,
+            )
+        )
     return response
 
 
-def rule_message(task: Task, seed: int, rule: NativeRule) -> probe_pb2.TaskRule:
+def rule_message(task: Task, seed: int, rule: Rule | None) -> probe_pb2.TaskRule:
     """How a task is judged."""
-    native = probe_pb2.NativeRule(reward_javascript=rule.reward_javascript, success_threshold=rule.success_threshold)
-    return probe_pb2.TaskRule(task=task_ref(task), site=task.site, seed=seed, native=native)
+    message = probe_pb2.TaskRule(task=task_ref(task), site=task.site, seed=seed)
+    match rule:
+        case NativeRule():
+            message.native.reward_javascript = rule.reward_javascript
+            message.native.success_threshold = rule.success_threshold
+        case WebArenaRule():
+            message.webarena.eval_json = rule.eval_json
+            message.webarena.intent = rule.intent
+            message.webarena.dialect = _DIALECTS[rule.dialect]
+            message.webarena.site_urls.update(rule.site_urls)
+    return message
 
 
 def all_kinds() -> list[env_pb2.ObservationKind.ValueType]:
@@ -218,16 +189,10 @@ def all_kinds() -> list[env_pb2.ObservationKind.ValueType]:
     return list(_KINDS)
 
 
-def _result(action: Action | None, refusal: Failed | Rejected | None) -> env_pb2.ActionResult:
-    result = env_pb2.ActionResult(status=env_pb2.ACTION_STATUS_OK)
-    if action is not None:
-        result.action.CopyFrom(action_message(action))
-    if refusal is not None:
-        rejected = isinstance(refusal, Rejected)
-        result.status = env_pb2.ACTION_STATUS_REJECTED if rejected else env_pb2.ACTION_STATUS_FAILED
-        result.message = refusal.message
-        result.reason = _REASONS[refusal.reason]
-    return result
+def _state(session: Session) -> env_pb2.SessionState.ValueType:
+    if session.fault is not None:
+        return env_pb2.SESSION_STATE_FAULTED
+    return env_pb2.SESSION_STATE_OVER if session.over else env_pb2.SESSION_STATE_ACTIVE
 
 
 def _duration(seconds: float) -> Duration:

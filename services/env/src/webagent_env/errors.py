@@ -29,6 +29,16 @@ def task_not_found(suite: str, task_id: str, nearest: str) -> ServiceError:
     )
 
 
+def site_unavailable(site: str, why: str) -> ServiceError:
+    """A site of the task is down, broken, or does not let us sign in: its tasks are invalid until it is well."""
+    return ServiceError(StatusCode.UNAVAILABLE, "SITE_UNAVAILABLE", f"site {site!r}: {why}", retry_after=10.0)
+
+
+def site_busy(site: str, why: str) -> ServiceError:
+    """A site of the task bears no further session now."""
+    return ServiceError(StatusCode.RESOURCE_EXHAUSTED, "SITE_BUSY", f"site {site!r}: {why}", retry_after=5.0)
+
+
 def session_not_found(session_id: str) -> ServiceError:
     """Never created here, closed, or reaped."""
     return ServiceError(StatusCode.NOT_FOUND, "SESSION_NOT_FOUND", f"no session {session_id!r} on this replica")

@@ -16,10 +16,13 @@ from webagent_env.actions import (
     Action,
     Click,
     Failed,
+    File,
     GoBackward,
     GoForward,
+    Goto,
     Hover,
     PressEnter,
+    PressKey,
     Reason,
     RightClick,
     ScrollDown,
@@ -27,11 +30,15 @@ from webagent_env.actions import (
     Search,
     SelectDropdownOption,
     Type,
+    Upload,
     Wait,
 )
-from webagent_env.page import DocumentReplacedError, PageGoneError, Tab
+from webagent_env.cdp import DocumentReplacedError, PageGoneError
+from webagent_env.page import Tab
 
 WAIT_SECONDS = 1.0
+# Below any sensible bound on a step, so that a site that does not answer is the action's failure and no fault.
+NAVIGATION_SECONDS = 15.0
 # A longer text is put in at once up to here from its end; the rest is typed key by key, which pages listen for.
 _TYPED_TAIL = 100
 _SCROLL_SHARE = 2 / 3
@@ -52,14 +59,17 @@ async def perform(tab: Tab, action: Action, closing: asyncio.Event) -> Failed | 
         return Failed(Reason.NOT_INTERACTABLE, error.message.splitlines()[0])
 
 
-def _refused(element: str, why: str) -> Failed:
-    return Failed(Reason.NOT_INTERACTABLE, f"element {element}: {why}")
+_WHY = {"gone": Reason.ELEMENT_GONE, "covered": Reason.ELEMENT_COVERED}
+
+
+def _refused(element: str, answer: dict[str, Any]) -> Failed:
+    return Failed(_WHY.get(answer.get("why", ""), Reason.NOT_INTERACTABLE), f"element {element}: {answer['failed']}")
 
 
 async def _click(tab: Tab, element: str, button: Any) -> Failed | None:
     point = await tab.begin(int(element))
     if "failed" in point:
-        return _refused(element, point["failed"])
+        return _refused(element, point)
     await tab.page.mouse.click(point["x"], point["y"], button=button)
     return None
 
@@ -67,7 +77,7 @@ async def _click(tab: Tab, element: str, button: Any) -> Failed | None:
 async def _hover(tab: Tab, element: str) -> Failed | None:
     point = await tab.begin(int(element))
     if "failed" in point:
-        return _refused(element, point["failed"])
+        return _refused(element, point)
     await tab.page.mouse.move(point["x"], point["y"])
     return None
 
@@ -76,14 +86,14 @@ async def _type(tab: Tab, element: str, text: str) -> Failed | None:
     label = int(element)
     point = await tab.begin(label, typing=True)
     if "failed" in point:
-        return _refused(element, point["failed"])
+        return _refused(element, point)
     if point["whole"] is not None:
-        done = await tab.call("setWhole", label, _field_value(point["whole"], text))
-        return _refused(element, done["failed"]) if "failed" in done else None
+        done = await tab.call_on(label, "setWhole", _field_value(point["whole"], text))
+        return _refused(element, done) if "failed" in done else None
     await tab.page.mouse.click(point["x"], point["y"])
-    selected = await tab.call("selectAll", label)
+    selected = await tab.call_on(label, "selectAll")
     if "failed" in selected:
-        return _refused(element, selected["failed"])
+        return _refused(element, selected)
     keyboard = tab.page.keyboard
     if not selected["empty"]:
         await keyboard.press("Delete")
@@ -112,10 +122,12 @@ async def _pick(tab: Tab, element: str, option: str) -> Failed | None:
     label = int(element)
     point = await tab.begin(label)
     if "failed" in point:
-        return _refused(element, point["failed"])
-    done = await tab.call("pick", label, option)
+        return _refused(element, point)
+    done = await tab.call_on(label, "pick", option)
     if "failed" in done:
-        return _refused(element, done["failed"])
+        return _refused(element, done)
+    if done.get("disabled"):
+        return Failed(Reason.OPTION_DISABLED, f"the option {option[:200]!r} of element {element} is disabled")
     if "missing" in done:
         return Failed(Reason.NO_SUCH_OPTION, f"element {element} has no option {option[:200]!r}")
     return None
@@ -126,6 +138,31 @@ async def _scroll(tab: Tab, direction: int) -> Failed | None:
     await tab.page.mouse.move(middle["x"], middle["y"])
     await tab.page.mouse.wheel(0, direction * round(middle["height"] * _SCROLL_SHARE))
     return None
+
+
+async def _press(tab: Tab, key: str) -> Failed | None:
+    await tab.begin(None)
+    await tab.page.keyboard.press(key)
+    return None
+
+
+async def _goto(tab: Tab, url: str) -> Failed | None:
+    await tab.begin(None)
+    try:
+        async with asyncio.timeout(NAVIGATION_SECONDS):
+            why = await tab.goto(url)
+    except TimeoutError:
+        await tab.stop_loading()
+        why = f"no answer in {NAVIGATION_SECONDS:g} s"
+    return Failed(Reason.NOT_LOADED, f"{url[:200]} did not load: {why}") if why else None
+
+
+async def _upload(tab: Tab, element: str, files: tuple[File, ...]) -> Failed | None:
+    await tab.begin(None)
+    paths = await asyncio.to_thread(tab.scratch.keep, files)
+    if await tab.give_files(int(element), paths):
+        return None
+    return Failed(Reason.NOT_INTERACTABLE, f"element {element}: it is no file field, or it is disabled")
 
 
 async def _press_enter(tab: Tab, *, begun: bool = False) -> Failed | None:
@@ -168,5 +205,8 @@ _DOING: dict[type[Action], Callable[[Tab, Any, asyncio.Event], Awaitable[Failed 
     PressEnter: lambda tab, _action, _: _press_enter(tab),
     GoBackward: lambda tab, _action, _: _go(tab, -1),
     GoForward: lambda tab, _action, _: _go(tab, 1),
+    PressKey: lambda tab, action, _: _press(tab, action.key),
+    Goto: lambda tab, action, _: _goto(tab, action.url),
+    Upload: lambda tab, action, _: _upload(tab, action.element, action.files),
     Wait: lambda tab, _action, closing: _wait(tab, closing),
 }

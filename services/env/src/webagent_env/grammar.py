@@ -17,6 +17,7 @@ import re
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 from webagent_env.actions import (
     Action,
@@ -24,8 +25,10 @@ from webagent_env.actions import (
     Exit,
     GoBackward,
     GoForward,
+    Goto,
     Hover,
     PressEnter,
+    PressKey,
     Reason,
     Rejected,
     RightClick,
@@ -35,8 +38,10 @@ from webagent_env.actions import (
     SelectDropdownOption,
     SwitchTab,
     Type,
+    Upload,
     Wait,
 )
+from webagent_env.keys import canonical_key
 
 MAX_TEXT_BYTES = 65_536
 _CALL = re.compile(r"[ \t\r\n]*(do|exit|go_backward|go_forward)[ \t\r\n]*\(")
@@ -72,6 +77,19 @@ def element_number(value: object) -> str | None:
     return str(int(text))
 
 
+def web_address(text: str) -> str | Rejected:
+    """The address, if it is one that an agent may open: files, scripts and data are no pages."""
+    url = text.strip()
+    try:
+        parts = urlsplit(url)
+        whole = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        whole = False
+    if whole and not any(character.isspace() or character < " " for character in url):
+        return url
+    return Rejected(Reason.BAD_ARGUMENT, f"only whole http:// and https:// addresses can be opened, not {_shown(text)}")
+
+
 def parse_action(text: str) -> Action | Rejected:
     """Reads one action; never raises for any text."""
     try:
@@ -81,7 +99,7 @@ def parse_action(text: str) -> Action | Rejected:
 
 
 def format_action(action: Action) -> str:
-    """Writes an action in the form that `parse_action` reads."""
+    """Writes an action in the form that `parse_action` reads. An upload, which has none, is a ValueError."""
     match action:
         case Exit(message):
             return f"exit(message={_quote(message)})"
@@ -95,6 +113,10 @@ def format_action(action: Action) -> str:
             arguments = {"element": element}
         case SwitchTab(tab):
             arguments = {"argument": str(tab)}
+        case PressKey(argument) | Goto(argument):
+            arguments = {"argument": argument}
+        case Upload():
+            raise ValueError("an upload has no text form")
         case _:
             arguments = {}
     written = "".join(f", {name}={_quote(value)}" for name, value in arguments.items())
@@ -108,7 +130,7 @@ def _quote(text: str) -> str:
 
 def _parse(text: str) -> Action:
     if len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT_BYTES:
-        raise _RejectedError(Reason.MALFORMED, f"an action has at most {MAX_TEXT_BYTES} bytes")
+        raise _RejectedError(Reason.TOO_LONG, f"an action has at most {MAX_TEXT_BYTES} bytes")
     call = _read_call(_without_comments(text))
     name = call.func.id if isinstance(call.func, ast.Name) else ""
     arguments = _read_arguments(name, call)
@@ -221,6 +243,20 @@ def _tab(arguments: Mapping[str, _Literal]) -> int:
     return int(number)
 
 
+def _key(arguments: Mapping[str, _Literal]) -> str:
+    key = canonical_key(str(arguments["argument"]))
+    if key is None:
+        raise _RejectedError(Reason.BAD_ARGUMENT, f"{_shown(str(arguments['argument']))} is no key")
+    return key
+
+
+def _url(arguments: Mapping[str, _Literal]) -> str:
+    url = web_address(str(arguments["argument"]))
+    if isinstance(url, Rejected):
+        raise _RejectedError(url.reason, url.message)
+    return url
+
+
 def _text(arguments: Mapping[str, _Literal]) -> str:
     return str(arguments["argument"])
 
@@ -241,6 +277,8 @@ _DO = (
         lambda given: SelectDropdownOption(_element(given), _text(given)),
     ),
     _Form("Wait", (), lambda _: Wait()),
+    _Form("Press Key", ("argument",), lambda given: PressKey(_key(given))),
+    _Form("Goto", ("argument",), lambda given: Goto(_url(given))),
 )
 # The declared grammar has calls of their own for history, but policies trained on the published data also write these.
 _ALSO = (
@@ -261,4 +299,6 @@ _NAMES: dict[type[Action], str] = {
     SwitchTab: "Switch Tab",
     SelectDropdownOption: "Select Dropdown Option",
     Wait: "Wait",
+    PressKey: "Press Key",
+    Goto: "Goto",
 }

@@ -19,9 +19,11 @@ from playwright.async_api import Error
 from webagent_runtime.config import ConfigError
 
 from webagent_env import errors
-from webagent_env.page import DocumentReplacedError, ScriptError, Tab
+from webagent_env.browser import Browser
+from webagent_env.cdp import DocumentReplacedError, ScriptError
+from webagent_env.context import SessionContext
 from webagent_env.site import StaticSite
-from webagent_env.tasks import NativeRule, Task
+from webagent_env.tasks import Claim, NativeRule, Task
 
 _LARGEST_EXACT_INTEGER = 2**53
 # Milliseconds, 23 days: far beyond any session, and small enough for a timer's 32 bits.
@@ -94,6 +96,7 @@ class MiniWob:
     hidden: tuple[str, ...] = ("#query", "#reward-display", "#click-canvas", "#sync-task-cover")
 
     init_script = f"({_INIT_SCRIPT})({json.dumps({'clock': _CLOCK_START})})"
+    centres_only = True
     reuses_contexts = True
 
     def __init__(self) -> None:
@@ -118,8 +121,17 @@ class MiniWob:
         """Where the pages are served."""
         return self._site.url
 
-    async def reset(self, tab: Tab, task: Task, seed: int) -> str:
+    def hosts(self, task: Task) -> tuple[str, ...]:
+        """The suite's own pages."""
+        return (self._site.url.removeprefix("http://"),)
+
+    async def claim(self, task: Task, browser: Browser) -> Claim:
+        """Nothing is shared."""
+        return Claim()
+
+    async def reset(self, context: SessionContext, task: Task, seed: int) -> str:
         """Loads the page and starts its episode."""
+        tab = await context.active()
         exact = seed if seed <= _LARGEST_EXACT_INTEGER else str(seed)
         start = json.dumps({"seed": exact, "limit": _EPISODE_MAX_TIME})
         try:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from html import escape
+from typing import Any
+
+# The last line of a text that was cut; no text of a page holds a line break. observation.js writes the same.
+CUT_HERE = "\n(page cut here: it is longer than an observation may be)"
+_TOKEN = re.compile(r"[^\W_]{1,4}|[^\w\s]|_")
+_OPEN_ENTITY = re.compile(r"&[a-z]*$")
 
 
 class Kind(Enum):
     """One part of an observation."""
 
     SIMPLIFIED_HTML = "simplified html"
+    AXTREE = "axtree"
     SCREENSHOT = "screenshot"
+    MARKED_SCREENSHOT = "marked screenshot"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +31,24 @@ class Tab:
     url: str
     title: str
     active: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Dialog:
+    """A JavaScript dialog that was answered on the agent's behalf; the message is one short line."""
+
+    kind: str
+    message: str
+    answer: str
+
+    def as_html(self) -> str:
+        """One line for the observation; the page's words stay text."""
+        head = f'<dialog type="{escape(self.kind)}" data-status="{self.answer}">'
+        return f"{head}{escape(self.message, quote=False)}</dialog>"
+
+    def as_line(self) -> str:
+        """One line for the tree of roles."""
+        return f"dialog {json.dumps(self.message, ensure_ascii=False)} {self.kind}, {self.answer}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +62,10 @@ class Observation:
     title: str = ""
     tabs: tuple[Tab, ...] = ()
     screenshot: bytes = b""
+    axtree: str = ""
+    axtree_truncated: bool = False
+    marked_screenshot: bytes = b""
+    dialogs: tuple[Dialog, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,33 +76,24 @@ class View:
     max_bytes: int
     omit_attributes: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
+    max_tokens: int = 0
+    centres_only: bool = False
 
-    def script_options(self) -> dict[str, object]:
-        """The options of `observe` in observation.js."""
+    def script_options(self) -> dict[str, Any]:
+        """The options of `observe` in world.js."""
         return {
             "maxBytes": self.max_bytes,
             "omitAttributes": list(self.omit_attributes),
             "hidden": list(self.hidden),
             "text": Kind.SIMPLIFIED_HTML in self.kinds,
+            "axtree": Kind.AXTREE in self.kinds,
+            "boxes": Kind.MARKED_SCREENSHOT in self.kinds,
+            "centresOnly": self.centres_only,
         }
 
     def of(self, kinds: frozenset[Kind]) -> View:
         """The same view of other parts; none asked for means the session's own."""
         return replace(self, kinds=kinds) if kinds else self
-
-
-@dataclass(frozen=True, slots=True)
-class Dialog:
-    """A JavaScript dialog that was answered on the agent's behalf."""
-
-    kind: str
-    message: str
-    answer: str
-
-    def as_html(self) -> str:
-        """One line for the observation; the page's words stay text."""
-        message = " ".join(self.message.split())[:500]
-        return f'<dialog type="{escape(self.kind)}" data-status="{self.answer}">{escape(message, quote=False)}</dialog>'
 
 
 @dataclass(slots=True)
@@ -81,3 +104,32 @@ class Timings:
     settle: float = 0.0
     observe: float = 0.0
     quiet: bool = field(default=True)
+    waited_for: str = ""
+
+
+def bounded(text: str, view: View, *, already_cut: bool, markup: bool) -> tuple[str, bool]:
+    """A text within a view's bounds in bytes and tokens, and whether anything was cut; the last line then says so."""
+    room = view.max_bytes
+    if len(text) * 4 > room and len(text.encode()) > room:
+        text, already_cut = _cut(text, _fitting(text, room - len(CUT_HERE.encode())), markup), True
+    if view.max_tokens and len(text) > view.max_tokens:
+        for number, token in enumerate(_TOKEN.finditer(text), 1):
+            if number > view.max_tokens:
+                return _cut(text, token.start(), markup), True
+    return text, already_cut
+
+
+def _fitting(text: str, room: int) -> int:
+    return len(text.encode()[: max(0, room)].decode(errors="ignore"))
+
+
+def _cut(text: str, end: int, markup: bool) -> str:
+    """The text up to `end`, back to where no tag, entity or line is open, and the line that says so."""
+    text = text[:end].removesuffix(CUT_HERE)
+    if not markup:
+        text = text[: max(0, text.rfind("\n"))]
+    elif text.rfind("<") > text.rfind(">"):
+        text = text[: text.rfind("<")]
+    else:
+        text = _OPEN_ENTITY.sub("", text)
+    return text + CUT_HERE

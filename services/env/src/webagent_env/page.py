@@ -1,49 +1,27 @@
-"""One tab: what it is loading, and the two scripts that run in it.
+"""One tab: what it is loading, and the scripts that run in it.
 
-quiet.js runs in the page's own world from document start; observation.js runs in a world beside it that the page
-cannot see, and is put there again after each navigation. Both are called over one CDP session, whose events also tell
-which requests and navigations are in flight. `finish` answers once the page is quiet: nothing begun by the action is
-loading, and quiet.js agrees; or once its bound is reached.
+quiet.js runs in the page's own world from document start; world.js and observation.js run in a world beside it that
+the page cannot see, and are put there again after each navigation. Both are called over one CDP session, whose events
+also tell which requests and navigations are in flight. `finish` answers once the page is quiet: nothing begun by the
+action is loading, and quiet.js agrees; or once its bound is reached. What frames show is read by `frames`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-import secrets
 import time
-from functools import cache
-from importlib import resources
 from typing import Any
 from urllib.parse import urlsplit
 
-from playwright.async_api import CDPSession, Error, Page
+from playwright.async_api import Error, Page
 
-# Streams stay open as long as the page does; a page that has one is quiet all the same.
-_ENDLESS_REQUESTS = {"EventSource", "WebSocket", "Ping", "Media"}
-# What Chromium says when a document goes away under a script. A page that closed may be called that, too.
-_REPLACED = ("context with specified id", "context was destroyed", "navigated or closed", "Promise was collected")
+from webagent_env.cdp import CHANNEL, DocumentReplacedError, Link, PageGoneError, ScriptError, World, script
+from webagent_env.frames import Frames, Target, compose, compose_tree
+from webagent_env.loading import Loading
+from webagent_env.scratch import Scratch
+
 _CALLED = 'typeof value === "function" ? value() : value'
-# Names the events between the two worlds; a page that knew it could pretend to be quiet, and no more than that.
-CHANNEL = f"w{secrets.token_hex(8)}"
-
-
-class PageGoneError(Exception):
-    """The tab was closed or its process died."""
-
-
-class DocumentReplacedError(Exception):
-    """The document went away while a script ran in it."""
-
-
-class ScriptError(Exception):
-    """A script threw; the message is the page's."""
-
-
-@cache
-def script(name: str) -> str:
-    """The source of a script that runs in pages: one function expression."""
-    return resources.files("webagent_env").joinpath("scripts", name).read_text(encoding="utf-8")
 
 
 def page_script(ended: str) -> str:
@@ -54,39 +32,37 @@ def page_script(ended: str) -> str:
 class Tab:
     """One page of a session. Created by `attach`."""
 
-    def __init__(self, page: Page, cdp: CDPSession) -> None:
+    def __init__(self, page: Page, link: Link, scratch: Scratch) -> None:
         self.page = page
+        self.scratch = scratch
         self.first_entry = 0
         self.crashed = False
         self.origins: set[str] = set()
-        self._cdp = cdp
-        self._frame = ""
-        self._context: int | None = None
-        self._loading: set[str] = set()
-        self._requests: set[str] = set()
-        self._sending: set[asyncio.Future[Any]] = set()
-        self._changed = asyncio.Event()
+        self._link = link
+        self._main = World(link, "")
+        self._frames = Frames(page, self._main, self.gone, self._listen)
+        # Where numbered elements are; None where all are in the page itself.
+        self._targets: list[Target] | None = None
+        self._loading = Loading()
+        self._changed = self._loading.changed
         self.popups = 0
 
     @classmethod
-    async def attach(cls, page: Page) -> Tab:
+    async def attach(cls, page: Page, scratch: Scratch) -> Tab:
         """Opens the CDP session of a page and listens to it."""
         try:
             cdp = await page.context.new_cdp_session(page)
-            tab = cls(page, cdp)
-            tab._listen()
+            tab = cls(page, Link(cdp, page.is_closed), scratch)
+            tab._listen(tab._link)
+            page.on("crash", tab._crash)
+            page.on("close", lambda _: tab._changed.set())
             answers = await asyncio.gather(
                 cdp.send("Page.getFrameTree"), cdp.send("Page.enable"), cdp.send("Network.enable")
             )
         except Error as error:
             raise PageGoneError(error.message) from error
-        tab._frame = answers[0]["frameTree"]["frame"]["id"]
+        tab._main.frame = answers[0]["frameTree"]["frame"]["id"]
         return tab
-
-    @property
-    def busy(self) -> bool:
-        """Whether something begun by the action is still loading."""
-        return bool(self._loading or self._requests)
 
     def gone(self) -> bool:
         """Whether nothing can be asked of the page any more."""
@@ -94,60 +70,128 @@ class Tab:
 
     async def begin(self, label: int | None, *, typing: bool = False) -> Any:
         """An action begins: what loads from now on belongs to it. Returns where to point, or {"failed": why}."""
-        self._loading.clear()
-        self._requests.clear()
+        self._loading.begin()
         self.popups = 0
-        return await self.call("begin", label, typing)
+        if self._targets is None:
+            return await self.call("begin", label, typing)
+        at = await self.call("begin", None, False)
+        await self._frames.begin()
+        if label is None:
+            return at
+        try:
+            return await self._point_at(self._targets[label], typing)
+        except (DocumentReplacedError, ScriptError):
+            return {"failed": "its frame is gone from the page", "why": "gone"}
+
+    async def _point_at(self, target: Target, typing: bool) -> Any:
+        at = await target.worlds[-1].call("begin", target.label, typing)
+        for world, number in zip(reversed(target.worlds[:-1]), reversed(target.through), strict=True):
+            if "failed" in at:
+                break
+            at = {**at, **await world.call("through", number, at["x"], at["y"])}
+        return at
 
     async def call(self, function: str, *arguments: object) -> Any:
-        """Calls a function of observation.js, putting the script into a new document first."""
-        call = f"webagent.{function}({', '.join(json.dumps(argument) for argument in arguments)})"
-        if self._context is None:
-            world = await self._send("Page.createIsolatedWorld", frameId=self._frame, worldName=CHANNEL)
-            self._context = world["executionContextId"]
-            call = f"({script('observation.js')})({json.dumps(CHANNEL)}); {call}"
-        return await self._evaluate(call, contextId=self._context)
+        """Calls a function of world.js in the page's main document."""
+        return await self._main.call(function, *arguments)
+
+    async def call_on(self, label: int, function: str, *arguments: object) -> Any:
+        """Calls a function of world.js on a numbered element."""
+        world, label = self._place(label)
+        return await world.call(function, label, *arguments)
+
+    async def give_files(self, label: int, files: list[str]) -> bool:
+        """Puts files into a file field; False if the element is none."""
+        world, label = self._place(label)
+        field = await world.handle("fileField", label)
+        if field is None:
+            return False
+        await world.link.send("DOM.setFileInputFiles", files=files, objectId=field)
+        await world.link.send("Runtime.releaseObject", objectId=field)
+        return True
+
+    def _place(self, label: int) -> tuple[World, int]:
+        if self._targets is None:
+            return self._main, label
+        target = self._targets[label]
+        return target.worlds[-1], target.label
 
     async def evaluate(self, expression: str) -> Any:
         """The value of an expression, or of the function that it is, in the page's own world; it must be JSON."""
-        return await self._evaluate(f"(() => {{ const value = (\n{expression}\n); return {_CALLED}; }})()")
+        return await self._link.evaluate(f"(() => {{ const value = (\n{expression}\n); return {_CALLED}; }})()")
 
-    async def finish(self, bound: float, options: dict[str, object] | None) -> dict[str, Any]:
-        """Waits until the page is quiet, at most `bound` seconds, and reads it (see observation.js)."""
+    async def finish(self, bound: float, options: dict[str, Any]) -> dict[str, Any]:
+        """Waits until the page is quiet, at most `bound` seconds, and reads it (see world.js)."""
         deadline = time.monotonic() + bound
         started = time.monotonic()
+        waited_for = ""
+        if options["axtree"]:
+            self._main.need_axtree()
         while True:
             left = max(0.0, deadline - time.monotonic())
             try:
+                still = await self._frames.settle(left) if self._targets is not None else True
                 # The script keeps its own bound; ours covers a document that is replaced again and again.
                 seen: dict[str, Any] = await self.call("finish", left * 1000, options)
             except DocumentReplacedError:
+                waited_for = "loading"
                 await self.idle(deadline)
                 continue
-            if not self.busy or time.monotonic() >= deadline:
-                seen["quiet"] = bool(seen["quiet"]) and not self.busy
+            if not self._loading.busy or time.monotonic() >= deadline:
+                seen["quiet"] = bool(seen["quiet"]) and still and not self._loading.busy
+                seen["waitedFor"] = ("loading" if self._loading.busy else seen["waitedFor"]) or waited_for
                 seen["settleMs"] = (time.monotonic() - started) * 1000 - seen["observeMs"]
+                await self._read_frames(seen, options)
+                self._loading.end()
                 return seen
+            waited_for = "loading"
             await self.idle(deadline)
+
+    async def _read_frames(self, seen: dict[str, Any], options: dict[str, Any]) -> None:
+        """Puts what frames show into what the page shows."""
+        self._targets = None
+        if not seen.get("frames"):
+            self._frames.forget()
+            return
+        started = time.monotonic()
+        reading = await self._frames.read(seen, options)
+        seen["text"], self._targets, boxes = compose(reading)
+        if "axtree" in seen:
+            seen["axtree"] = compose_tree(reading, self._targets)
+        if "boxes" in seen:
+            seen["boxes"] = boxes
+        seen["labels"] = len(self._targets)
+        seen["truncated"] = reading.truncated
+        seen["observeMs"] += (time.monotonic() - started) * 1000
 
     async def history(self, step: int) -> bool:
         """Goes back or forward in the tab's history; False if there is no such page."""
-        history = await self._send("Page.getNavigationHistory")
+        history = await self._link.send("Page.getNavigationHistory")
         index = history["currentIndex"] + step
         if not self.first_entry <= index < len(history["entries"]):
             return False
-        await self._send("Page.navigateToHistoryEntry", entryId=history["entries"][index]["id"])
+        await self._link.send("Page.navigateToHistoryEntry", entryId=history["entries"][index]["id"])
         return True
+
+    async def goto(self, url: str) -> str:
+        """Begins to load an address; why it did not, or nothing."""
+        answer = await self._link.send("Page.navigate", url=url)
+        # A download, or an answer without content, leaves the page where it is.
+        return "" if answer.get("isDownload") else str(answer.get("errorText", ""))
+
+    async def stop_loading(self) -> None:
+        """Gives up on what the page loads."""
+        await self._link.send("Page.stopLoading")
 
     async def start_history_here(self) -> None:
         """No going back beyond the page that is shown now."""
-        history = await self._send("Page.getNavigationHistory")
+        history = await self._link.send("Page.getNavigationHistory")
         self.first_entry = history["currentIndex"]
 
     async def wipe(self, origin: str) -> None:
         """Removes what a session left in the page's tab and origin."""
         await self.call("wipe")
-        await self._send("Storage.clearDataForOrigin", origin=origin, storageTypes="all")
+        await self._link.send("Storage.clearDataForOrigin", origin=origin, storageTypes="all")
         self.origins.clear()
 
     async def wait_closed(self, bound: float) -> None:
@@ -162,7 +206,7 @@ class Tab:
 
     async def idle(self, deadline: float) -> None:
         """Waits until nothing is loading any more, or the deadline has passed."""
-        while self.busy and not self.gone():
+        while self._loading.busy and not self.gone():
             self._changed.clear()
             try:
                 async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
@@ -170,86 +214,42 @@ class Tab:
             except TimeoutError:
                 return
 
-    async def _evaluate(self, expression: str, **target: object) -> Any:
-        answer = await self._send(
-            "Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True, **target
-        )
-        if "exceptionDetails" in answer:
-            details = answer["exceptionDetails"]
-            raise ScriptError(details.get("exception", {}).get("description") or details["text"])
-        result = answer["result"]
-        if "unserializableValue" in result:
-            raise ScriptError(f"the value {result['unserializableValue']} is not JSON")
-        return result.get("value")
-
-    async def _send(self, method: str, **parameters: object) -> dict[str, Any]:
-        if self.gone():
-            raise PageGoneError("the page is gone")
-        sending = asyncio.ensure_future(self._cdp.send(method, parameters))
-        self._sending.add(sending)
-        try:
-            answer: dict[str, Any] = await sending
-        except asyncio.CancelledError:
-            if self.crashed:
-                raise PageGoneError("the page's process died") from None
-            raise
-        except Error as error:
-            if self.gone():
-                raise PageGoneError(error.message) from error
-            if any(word in error.message for word in _REPLACED):
-                self._context = None
-                raise DocumentReplacedError(error.message) from error
-            if "closed" in error.message.lower():
-                raise PageGoneError(error.message) from error
-            raise ScriptError(error.message) from error
-        finally:
-            self._sending.discard(sending)
-        return answer
-
     # ---- events --------------------------------------------------------------------------------------------------
-    def _listen(self) -> None:
-        on = self._cdp.on
-        on("Page.frameStartedLoading", lambda event: self._begun(self._loading, event["frameId"]))
+    def _listen(self, link: Link) -> None:
+        on = link.cdp.on
+        loading = self._loading
+        on("Page.frameStartedLoading", lambda event: self._begun_loading(event["frameId"]))
         on("Page.frameRequestedNavigation", self._navigation_requested)
-        on("Page.frameStoppedLoading", lambda event: self._over(self._loading, event["frameId"]))
-        on("Page.frameDetached", lambda event: self._over(self._loading, event["frameId"]))
-        on("Page.frameNavigated", self._navigated)
+        on("Page.frameStoppedLoading", lambda event: loading.navigated(event["frameId"]))
+        on("Page.frameDetached", lambda event: loading.navigated(event["frameId"]))
+        on("Page.frameNavigated", lambda event: self._navigated(event, link))
         on("Page.windowOpen", self._window_opened)
-        on("Network.requestWillBeSent", self._request_begun)
-        on("Network.loadingFinished", lambda event: self._over(self._requests, event["requestId"]))
-        on("Network.loadingFailed", lambda event: self._over(self._requests, event["requestId"]))
-        self.page.on("crash", self._crash)
-        self.page.on("close", lambda _: self._changed.set())
-
-    def _begun(self, things: set[str], thing: str) -> None:
-        things.add(thing)
-
-    def _over(self, things: set[str], thing: str) -> None:
-        things.discard(thing)
-        self._changed.set()
+        on("Network.requestWillBeSent", loading.request)
+        on("Network.loadingFinished", lambda event: loading.requested(event["requestId"]))
+        on("Network.loadingFailed", lambda event: loading.requested(event["requestId"]))
 
     def _navigation_requested(self, event: dict[str, Any]) -> None:
         if event.get("disposition", "currentTab") == "currentTab":
-            self._loading.add(event["frameId"])
+            self._begun_loading(event["frameId"])
 
-    def _navigated(self, event: dict[str, Any]) -> None:
+    def _begun_loading(self, frame: str) -> None:
+        self._loading.navigation(frame, is_page=frame == self._main.frame)
+
+    def _navigated(self, event: dict[str, Any], link: Link) -> None:
         parts = urlsplit(event["frame"]["url"])
         self.origins.add(f"{parts.scheme}://{parts.netloc}" if parts.netloc else "null")
-        if "parentId" not in event["frame"]:
-            self._context = None
-            self._frame = event["frame"]["id"]
-            self._requests.clear()
+        frame = event["frame"]["id"]
+        if link is self._link and "parentId" not in event["frame"]:
+            self._main.forget()
+            self._main.frame = frame
+            self._loading.new_page()
+        else:
+            self._frames.forget_frame(frame)
 
     def _window_opened(self, _event: dict[str, Any]) -> None:
         self.popups += 1
 
-    def _request_begun(self, event: dict[str, Any]) -> None:
-        if event.get("type") not in _ENDLESS_REQUESTS:
-            self._requests.add(event["requestId"])
-
     def _crash(self, _page: Page) -> None:
-        # A dead process answers nothing, not even with an error.
         self.crashed = True
-        for sending in self._sending:
-            sending.cancel()
+        self._link.crash()
         self._changed.set()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import structlog
 from playwright.async_api import Error
@@ -23,12 +23,13 @@ from webagent_runtime.metrics import SESSION_CAPACITY, SESSIONS
 
 from webagent_env import errors
 from webagent_env.browser import Browser
+from webagent_env.cdp import PageGoneError
 from webagent_env.config import EnvConfig
 from webagent_env.contexts import Contexts
 from webagent_env.leftovers import InstanceDirectory
-from webagent_env.page import PageGoneError
+from webagent_env.options import ContextOptions
 from webagent_env.session import Session, SessionSpec
-from webagent_env.tasks import Suite
+from webagent_env.tasks import Claim, Suite
 
 log = structlog.get_logger()
 
@@ -46,12 +47,7 @@ class SessionPool:
         self.suites = {suite.name: suite for suite in suites}
         self.browser = Browser(config.browser, directory, self._browser_lost)
         self._limits = config.sessions
-        self._contexts = Contexts(
-            self.browser,
-            accept_dialogs=config.sessions.dialogs == "accept",
-            close_timeout=config.browser.close_timeout_seconds,
-            idle_seconds=config.sessions.lease_seconds,
-        )
+        self._contexts = Contexts(self.browser, config, directory.path)
         self._entries: dict[str, _Entry] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
@@ -64,6 +60,9 @@ class SessionPool:
         for suite in self.suites.values():
             await suite.start()
         await self.browser.start()
+        for suite in self.suites.values():
+            if suite.reuses_contexts and suite.tasks():
+                self._contexts.warm_up(suite, suite.tasks()[0], self._default_options(suite))
         self._reaper = asyncio.create_task(self._reap(), name="session-reaper")
 
     async def create(self, spec: SessionSpec) -> Session:
@@ -130,7 +129,7 @@ class SessionPool:
             self._reaper.cancel()
         await asyncio.gather(*(self.close(session_id) for session_id in list(self._entries)))
         await asyncio.gather(*self._closing)
-        await self._contexts.close_idle()
+        await self._contexts.close()
         await self.browser.close()
         for suite in self.suites.values():
             await suite.stop()
@@ -162,24 +161,31 @@ class SessionPool:
 
     async def _open_once(self, spec: SessionSpec) -> Session:
         suite = self.suites[spec.task.suite]
-        context = await self._contexts.take(suite, spec.viewport)
+        claim = await suite.claim(spec.task, self.browser)
         try:
-            tab = await context.active()
-            instruction = await suite.reset(tab, spec.task, spec.seed)
-            await tab.start_history_here()
-            session = Session(
-                spec,
-                suite,
-                context,
-                instruction=instruction,
-                settle_timeout=self._limits.settle_timeout_seconds,
-                max_steps=self._limits.max_steps,
-            )
+            return await self._open_claimed(spec, suite, claim)
+        except BaseException:
+            await claim.release()
+            raise
+
+    async def _open_claimed(self, spec: SessionSpec, suite: Suite, claim: Claim) -> Session:
+        task, options = spec.task, spec.options
+        if not options.storage_state:
+            options = replace(options, storage_state=claim.storage_state)
+        context = await self._contexts.take(suite, task, options)
+        try:
+            instruction = await suite.reset(context, task, spec.seed)
+            await context.start_history_here()
+            session = Session(spec, suite, context, claim, instruction=instruction, max_steps=self._limits.max_steps)
             await session.first_observation()
         except BaseException:
-            await self._contexts.give_back(context, suite, spec.viewport, sound=False)
+            await self._contexts.give_back(context, suite, task, options, sound=False)
             raise
+        self._contexts.warm_up(suite, task, options)
         return session
+
+    def _default_options(self, suite: Suite) -> ContextOptions:
+        return ContextOptions(suite.viewport, accept_dialogs=self._limits.dialogs == "accept")
 
     # ---- closing -----------------------------------------------------------------------------------------------------
     async def _close(self, entry: _Entry) -> None:
@@ -189,7 +195,10 @@ class SessionPool:
             return
         sound = await session.stop()
         spec = entry.spec
-        await self._contexts.give_back(session.context, session.suite, spec.viewport, sound=sound)
+        try:
+            await self._contexts.give_back(session.context, session.suite, spec.task, spec.options, sound=sound)
+        finally:
+            await session.claim.release()
         log.info("session_closed", session_id=spec.session_id, steps=session.next_step_index)
 
     def _closed(self, task: asyncio.Task[None]) -> None:

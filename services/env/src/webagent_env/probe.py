@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 from playwright.async_api import Error
 
 from webagent_env import errors
+from webagent_env.cdp import DocumentReplacedError, PageGoneError, ScriptError
 from webagent_env.context import SessionContext
-from webagent_env.page import DocumentReplacedError, PageGoneError, ScriptError, Tab
+from webagent_env.page import Tab
 from webagent_env.session import Session
 
 
@@ -59,7 +60,7 @@ async def _elsewhere(context: SessionContext, query: Query) -> tuple[str, str]:
     page = await context.probe_page()
     try:
         await page.goto(query.url, wait_until="load", timeout=0)
-        tab = await Tab.attach(page)
+        tab = await Tab.attach(page, context.scratch)
         value = await _value(tab, query)
         return json.dumps(value), page.url
     except Error as error:

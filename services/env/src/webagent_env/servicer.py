@@ -10,6 +10,7 @@ from typing import Any
 from webagent.env.v1 import env_pb2, env_pb2_grpc
 
 from webagent_env import convert, errors
+from webagent_env.action_messages import input_of
 from webagent_env.config import SessionsConfig
 from webagent_env.pool import SessionPool
 from webagent_env.tasks import Suite, Task
@@ -43,7 +44,7 @@ class EnvironmentServicer(env_pb2_grpc.EnvironmentServiceServicer):
 
     async def Step(self, request: env_pb2.StepRequest, _: Any) -> env_pb2.StepResponse:
         """Takes one action."""
-        parsed, text = convert.input_of(request)
+        parsed, text = input_of(request)
         session = self._pool.get(request.session_id)
         with session:
             return convert.step_response(await session.step(request.step_index, parsed, text))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
@@ -23,6 +23,7 @@ from webagent_env.actions import (
     Click,
     Exit,
     Failed,
+    Goto,
     Hover,
     Reason,
     Rejected,
@@ -30,11 +31,13 @@ from webagent_env.actions import (
     Search,
     SelectDropdownOption,
     Type,
+    Upload,
 )
+from webagent_env.cdp import DocumentReplacedError, PageGoneError, ScriptError
 from webagent_env.context import SessionContext
 from webagent_env.observation import Kind, Observation, Timings, View
-from webagent_env.page import DocumentReplacedError, PageGoneError, ScriptError
-from webagent_env.tasks import Suite, Task
+from webagent_env.options import ContextOptions
+from webagent_env.tasks import Claim, Suite, Task
 
 log = structlog.get_logger()
 
@@ -49,10 +52,11 @@ class SessionSpec:
     task: Task
     seed: int
     view: View
-    viewport: tuple[int, int]
+    options: ContextOptions
     lease: float
     lifetime: float
     step_timeout: float
+    settle_timeout: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +70,27 @@ class StepOutcome:
     terminated: bool
     truncated: bool
     timings: Timings
+    effect: Effect | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What changed between the observations before and after an action."""
+
+    url_changed: bool
+    tabs_changed: bool
+    text_changed: bool
+    dialog_opened: bool
+
+    @classmethod
+    def between(cls, before: Observation, after: Observation) -> Effect:
+        """Compares two observations."""
+        return cls(
+            url_changed=before.url != after.url,
+            tabs_changed=[tab.active for tab in before.tabs] != [tab.active for tab in after.tabs],
+            text_changed=(before.text, before.axtree) != (after.text, after.axtree),
+            dialog_opened=bool(after.dialogs),
+        )
 
 
 @dataclass(slots=True)
@@ -82,13 +107,14 @@ class Session:
         spec: SessionSpec,
         suite: Suite,
         context: SessionContext,
+        claim: Claim,
         *,
         instruction: str,
-        settle_timeout: float,
         max_steps: int,
     ) -> None:
         self.spec = spec
         self.suite = suite
+        self.claim = claim
         self.instruction = instruction
         self.observation = Observation()
         self.next_step_index = 0
@@ -99,7 +125,6 @@ class Session:
         self._touched = self._born
         self._calls = 0
         self.context = context
-        self._settle_timeout = settle_timeout
         self._max_steps = max_steps
         self._records: dict[int, _Record] = {}
         self._current: asyncio.Task[StepOutcome] | None = None
@@ -138,7 +163,7 @@ class Session:
     # ---- steps -------------------------------------------------------------------------------------------------------
     async def step(self, index: int, parsed: Action | Rejected, text: str) -> StepOutcome:
         """Takes step `index`, or returns what it led to when it was taken before."""
-        asked = text if isinstance(parsed, Rejected) else parsed
+        asked = text if isinstance(parsed, Rejected | Upload) else parsed
         while True:
             record = self._records.get(index)
             if record is not None:
@@ -167,7 +192,7 @@ class Session:
 
     async def first_observation(self) -> None:
         """Reads the page that the episode starts on."""
-        self.observation, _, _ = await self.context.finish(self.spec.view, self._settle_timeout)
+        self.observation, _, _ = await self.context.finish(self.spec.view, self.spec.settle_timeout)
 
     async def use(self, work: Callable[[SessionContext], Awaitable[T]]) -> T:
         """Runs work on the session's context while no step does; its bound is the caller's."""
@@ -209,20 +234,26 @@ class Session:
         if action is None or rejected is not None:
             return StepOutcome(index, action, rejected, self.observation, False, truncated, Timings())
         started = time.monotonic()
+        before = self.observation
         failed = await self.context.perform(action)
+        if isinstance(action, Upload):  # what is recorded needs no contents
+            action = replace(action, files=tuple(replace(file, content=b"") for file in action.files))
         acted = time.monotonic() - started
-        self.observation, ended, timings = await self.context.finish(self.spec.view, self._settle_timeout)
+        self.observation, ended, timings = await self.context.finish(self.spec.view, self.spec.settle_timeout)
         timings.act = acted
         if ended is None:
             ended = await self._ask_whether_ended()
         terminated = ended or isinstance(action, Exit)
         self.over = self.over or terminated
-        return StepOutcome(index, action, failed, self.observation, terminated, truncated, timings)
+        effect = Effect.between(before, self.observation)
+        return StepOutcome(index, action, failed, self.observation, terminated, truncated, timings, effect)
 
     def _admit(self, parsed: Action | Rejected) -> tuple[Action | None, Rejected | None]:
         if isinstance(parsed, Rejected):
             return None, parsed
-        if isinstance(parsed, Click | RightClick | Type | Search | Hover | SelectDropdownOption):
+        if isinstance(parsed, Goto) and not self.spec.options.allow_goto:
+            return parsed, Rejected(Reason.NOT_ALLOWED, "this session may not open addresses; use the page's links")
+        if isinstance(parsed, Click | RightClick | Type | Search | Hover | SelectDropdownOption | Upload):
             labels = self.observation.labels
             if int(parsed.element) >= labels:
                 there = f"its elements are 0 to {labels - 1}" if labels else "it has no numbered elements"
@@ -238,7 +269,7 @@ class Session:
             return False
 
     async def _read(self, view: View) -> Observation:
-        self.observation, _, _ = await self.context.finish(view, self._settle_timeout)
+        self.observation, _, _ = await self.context.finish(view, self.spec.settle_timeout)
         return self.observation
 
     def _raise_fault(self) -> None:

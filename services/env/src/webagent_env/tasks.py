@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from webagent_env.page import Tab
+if TYPE_CHECKING:
+    from webagent_env.browser import Browser
+    from webagent_env.context import SessionContext
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +30,38 @@ class NativeRule:
     success_threshold: float
 
 
+@dataclass(frozen=True, slots=True)
+class WebArenaRule:
+    """WebArena's `eval` object, to be read in one of its dialects."""
+
+    eval_json: str
+    intent: str
+    dialect: Literal["webarena", "vab_lite", "verified"]
+    # Each placeholder, such as __SHOPPING__, and the address that stands for it.
+    site_urls: tuple[tuple[str, str], ...]
+
+
+Rule = NativeRule | WebArenaRule
+
+
+class Claim:
+    """What a session holds of its task's sites; released when the session is gone. This one holds nothing."""
+
+    # Cookies and storage to start with, as JSON; empty for none.
+    storage_state = ""
+
+    async def release(self) -> None:
+        """Gives everything back."""
+
+
 class Suite(Protocol):
     """A family of tasks with one way of starting and judging them.
 
     `ended` is a JavaScript function of the page's own world that says whether the page ended the task; `hidden` are
     selectors of what observations leave out because the instruction says it already; `init_script` runs at document
-    start of every page, before the page's own scripts. `reuses_contexts`: the pages, all below `origin`, are the
-    service's own, so that a wiped browser context may serve one session after another.
+    start of every page, before the page's own scripts. `centres_only`: elements are numbered by their centres alone,
+    as the published observation does. `reuses_contexts`: the pages, all below `origin`, are the service's own, so that
+    a wiped browser context may serve one session after another, and need no proxy in between.
     """
 
     name: str
@@ -42,11 +69,12 @@ class Suite(Protocol):
     ended: str
     hidden: tuple[str, ...]
     init_script: str
+    centres_only: bool
     reuses_contexts: bool
 
     @property
     def origin(self) -> str:
-        """Scheme, host and port of the suite's pages, once started."""
+        """Scheme, host and port of the suite's pages, once started; empty where it has more than one."""
 
     async def start(self) -> None:
         """Makes the suite's pages available."""
@@ -57,8 +85,14 @@ class Suite(Protocol):
     def tasks(self) -> list[Task]:
         """All tasks, by name."""
 
-    async def reset(self, tab: Tab, task: Task, seed: int) -> str:
+    def hosts(self, task: Task) -> tuple[str, ...]:
+        """Where a session of the task may go, as entries of an allow-list."""
+
+    async def claim(self, task: Task, browser: Browser) -> Claim:
+        """Takes what a session of the task needs of its sites, or says that they are busy or down."""
+
+    async def reset(self, context: SessionContext, task: Task, seed: int) -> str:
         """Opens the task on a blank tab and returns the instruction."""
 
-    def rule(self, task: Task) -> NativeRule:
-        """How the task is judged."""
+    def rule(self, task: Task) -> Rule | None:
+        """How the task is judged; None: it has no rule."""

@@ -99,7 +99,7 @@ async def _page(turn: Turn, pages: Pages) -> str:
 async def rewrite(options: argparse.Namespace) -> None:
     """Reads one file and writes the other."""
     thinker: Thinker = Endpoint(options.endpoint, model=options.model) if options.endpoint else Template()
-    inference = InferenceClient(TargetConfig(target=options.inference), LimitsConfig(), "augment")
+    inference = InferenceClient(TargetConfig(target=options.inference), LimitsConfig(), "augment", training=False)
     store = PayloadStore(PayloadConfig(uri=options.payloads or options.source.parent.resolve().as_uri()))
     left_out: Counter[str] = Counter()
     written = 0

@@ -128,7 +128,7 @@ async def demonstrations(
 async def convert(options: argparse.Namespace) -> None:
     """Reads one file and writes the other."""
     items = json.loads(options.source.read_text())
-    inference = InferenceClient(TargetConfig(target=options.inference), LimitsConfig(), "imports")
+    inference = InferenceClient(TargetConfig(target=options.inference), LimitsConfig(), "imports", training=False)
     left_out: Counter[str] = Counter()
     written = 0
     try:

@@ -121,7 +121,7 @@ def _system() -> str:
 
 async def convert(options: argparse.Namespace) -> None:
     """Reads one file and writes the other."""
-    inference = InferenceClient(TargetConfig(target=options.inference), LimitsConfig(), "reward-model")
+    inference = InferenceClient(TargetConfig(target=options.inference), LimitsConfig(), "reward-model", training=False)
     store = PayloadStore(PayloadConfig(uri=options.payloads or options.source.parent.resolve().as_uri()))
     work = rows if options.what == "rows" else judge
     good, written = 0, 0

@@ -1,75 +1,27 @@
-// Runs in a world of its own beside the page: reads the page as simplified HTML and finds what an action points at.
-//
-// The page's scripts see none of this; the DOM is all that is shared. Elements are remembered by label in `labelled`,
-// never by an attribute written into the page, and a label means the newest observation's element.
-(channel) => {
+// Reads a document as simplified HTML; see world.js, which it shares a world with.
+(webagent) => {
+  const { TEXT_NODE, ELEMENT_NODE, SPOTS, bounds, inView, within, pointOf, clean, cut, assignedTo, listeners, isOpaque, holeAt } = webagent.shared;
   const ATTRIBUTES = ["title", "value", "type", "placeholder", "data-value", "data-text", "data-testid", "data-label"];
   const CLICKABLE_TAGS = new Set(["INPUT", "TEXTAREA", "SELECT", "BUTTON", "A", "IFRAME", "VIDEO", "OBJECT", "EMBED", "DETAILS"]);
   const CLICKABLE_ROLES = new Set(["button", "tab", "link", "checkbox", "menuitem", "menuitemcheckbox", "menuitemradio", "radio"]);
   const CONTROLS = new Set(["A", "BUTTON"]);
+  const FRAME_TAGS = new Set(["IFRAME", "FRAME"]);
   const SKIPPED_TAGS = new Set(["SCRIPT", "STYLE", "NOSCRIPT", "TEMPLATE", "HEAD", "LINK", "META"]);
-  const { TEXT_NODE, ELEMENT_NODE } = Node;
-  const LONGEST_TEXT = 500;
+  const PLAIN_NAME = /^[A-Za-z][A-Za-z0-9:_.-]*$/;
   const DEEPEST = 600;
-  const MOST_RECTS = 8;
   const MOST_OPTIONS = 500;
+  const MOST_COVER_CHECKS = 2000;
+  const COVER_CHECK_TIME = 300;
 
-  let labelled = [];
-
-  // ---- what the page's own world knows -------------------------------------------------------------------------------
-  const signal = (name, detail) =>
-    !document.dispatchEvent(new CustomEvent(`${channel}-${name}`, { detail, cancelable: true }));
-  const settle = (bound) => new Promise((resolve) => {
-    const heard = (event) => {
-      document.removeEventListener(`${channel}-settled`, heard);
-      resolve(JSON.parse(event.detail));
-    };
-    document.addEventListener(`${channel}-settled`, heard);
-    if (signal("quiet", bound)) return;
-    // document.open() took the listeners away: two frames are all that is known.
-    document.removeEventListener(`${channel}-settled`, heard);
-    requestAnimationFrame(() => requestAnimationFrame(() => resolve({ quiet: document.readyState === "complete", ended: null })));
-  });
-  // Elements that listen for clicks or presses, and whether for whole clicks.
-  const listeners = () => {
-    const found = new Map();
-    const hear = (event) => found.set(event.composedPath()[0], event.type.endsWith("clickable"));
-    const names = [`${channel}-clickable`, `${channel}-pressable`];
-    for (const name of names) window.addEventListener(name, hear, true);
-    signal("mark");
-    for (const name of names) window.removeEventListener(name, hear, true);
-    return found;
-  };
-
-  // ---- geometry ------------------------------------------------------------------------------------------------------
-  const inView = (r, width = innerWidth, height = innerHeight) =>
-    r.top < height && r.bottom > 0 && r.left < width && r.right > 0 && r.width > 0 && r.height > 0;
-  // The centre of the first part of the element that is in view and on top, or null.
-  const pointOf = (element) => {
-    const root = element.getRootNode();
-    const rects = element.getClientRects();
-    for (let i = 0; i < rects.length && i < MOST_RECTS; i += 1) {
-      const left = Math.max(rects[i].left, 0);
-      const top = Math.max(rects[i].top, 0);
-      const right = Math.min(rects[i].right, innerWidth);
-      const bottom = Math.min(rects[i].bottom, innerHeight);
-      if (right - left < 1 || bottom - top < 1) continue;
-      const x = (left + right) / 2;
-      const y = (top + bottom) / 2;
-      const hit = root.elementFromPoint(x, y);
-      if (hit !== null && (hit === element || element.contains(hit))) return { x, y };
-    }
-    return null;
-  };
-
-  // ---- simplified HTML -----------------------------------------------------------------------------------------------
-  const clean = (text) => text.slice(0, 4 * LONGEST_TEXT).replace(/[\s\u0000-\u001f\u007f]+/g, " ");
-  const cut = (text) => (text.length > LONGEST_TEXT ? text.slice(0, LONGEST_TEXT).replace(/[\ud800-\udbff]$/, "") : text);
   const escape = (text) => text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   const quote = (text) => escape(text).replace(/"/g, "&quot;");
-  const assignedTo = (slot) => {
-    const assigned = slot.assignedNodes();
-    return assigned.length ? assigned : slot.childNodes;
+  const isClipped = (element, outer, x, y) => {
+    for (let at = element; at !== null && at !== outer; at = at.assignedSlot ?? at.parentElement ?? at.getRootNode().host ?? null) {
+      if (getComputedStyle(at).overflow === "visible") continue;
+      const r = at.getBoundingClientRect();
+      if (x < r.left || x >= r.right || y < r.top || y >= r.bottom) return true;
+    }
+    return false;
   };
 
   class Reader {
@@ -80,8 +32,11 @@
       this.listening = listeners();
       this.lenders = this.findLenders();
       this.labelled = [];
-      this.width = innerWidth;
-      this.height = innerHeight;
+      this.framed = [];
+      this.bounds = bounds();
+      this.spots = options.centresOnly ? SPOTS.slice(0, 1) : SPOTS;
+      this.started = performance.now();
+      this.covers = options.centresOnly ? 0 : MOST_COVER_CHECKS;
       this.length = 0; // what has been written, and whether something was not
       this.stopped = false;
     }
@@ -99,7 +54,7 @@
     }
 
     read() {
-      const top = { pointer: false, control: false, lent: { open: false } };
+      const top = { visible: true, pointer: false, control: false, lent: { open: false } };
       let text = document.body ? this.visit(document.body, top, 0).html.trim() : "";
       const bytes = new TextEncoder().encode(text);
       if (bytes.length <= this.limit && !this.stopped) return { text, truncated: false };
@@ -124,32 +79,39 @@
       if (depth > DEEPEST || SKIPPED_TAGS.has(tag) || this.hidden.has(element)) return nothing;
       if (tag === "INPUT" && element.type === "hidden") return nothing;
       const rect = element.getBoundingClientRect();
-      const near = inView(rect, this.width, this.height);
+      const near = inView(rect, this.bounds);
       let visible = false;
       let pointer = false;
       if (near || rect.width === 0 || rect.height === 0) {
         const style = getComputedStyle(element);
         if (style.display === "none") return nothing;
         pointer = style.cursor === "pointer";
-        visible = near && style.visibility === "visible" && element.getAttribute("aria-hidden") !== "true";
+        // An element without a box of its own shows its children in its parent's.
+        const shown = near || (style.display === "contents" && above.visible);
+        visible = shown && style.visibility === "visible" && element.getAttribute("aria-hidden") !== "true";
       }
       const here = {
+        visible,
         pointer,
         control: above.control || (visible && (CONTROLS.has(tag) || this.hasRole(element))),
         lent: this.lenders.has(element) ? { open: true } : above.lent,
       };
       const inner = this.inner(element, visible, here, depth);
       const borrows = above.lent.open && inner.own !== "" && here.lent === above.lent;
-      const label = visible && !inner.clickable && (borrows || this.isClickable(element, above, pointer)) && pointOf(element)
+      const label = visible && !inner.clickable && (borrows || this.isClickable(element, above, pointer)) && pointOf(element, this.spots)
         ? this.labelled.push(element) - 1
         : null;
       if (label !== null && borrows) above.lent.open = false;
       const attributes = visible ? this.attributes(element, inner.own) : [];
-      const kept = visible && (label !== null || inner.clickableChildren > 1 || inner.own || attributes.length > 0);
       const clickable = inner.clickable || label !== null;
+      if (visible && !clickable && (inner.own || attributes.length) && this.isCovered(element)) return { html: inner.children, clickable };
+      const frame = visible && FRAME_TAGS.has(tag);
+      const kept = visible && (label !== null || inner.clickableChildren > 1 || inner.own || attributes.length > 0 || frame);
       if (!kept) return { html: inner.html, clickable };
+      // No page can write this character: it stands where the frame's own page will.
+      if (frame) inner.html = `\u0001${this.framed.push(element) - 1}\u0001`;
       if (!this.omitted.has("data-bbox")) attributes.push(this.bbox(element));
-      const name = tag.toLowerCase();
+      const name = PLAIN_NAME.test(tag) ? tag.toLowerCase() : "element";
       const head = [name, ...(label === null ? [] : [`id="${label}"`]), ...attributes].join(" ");
       const body = inner.html.trim();
       const html = body ? `<${head}>${body}</${name}>` : `<${head}/>`;
@@ -159,19 +121,15 @@
 
     // The element's content: own text in place, children in between.
     inner(element, visible, here, depth) {
-      const result = { html: "", own: "", clickable: false, clickableChildren: 0 };
+      const result = { html: "", children: "", own: "", clickable: false, clickableChildren: 0 };
       if (element.tagName === "SELECT") {
         if (visible) result.html = this.options(element);
         return result;
       }
       if (element.tagName === "TEXTAREA") return result;
-      if (element.tagName === "SLOT") {
-        for (const child of assignedTo(element)) this.add(child, result, visible, here, depth);
-      } else {
-        let child = (element.shadowRoot ?? element).firstChild;
-        // By sibling links, which is much faster than a list on huge pages.
-        for (; child !== null; child = child.nextSibling) this.add(child, result, visible, here, depth);
-      }
+      let child = (element.shadowRoot ?? element).firstChild;
+      // By sibling links, which is much faster than a list on huge pages.
+      for (; child !== null; child = child.nextSibling) this.add(child, result, visible, here, depth);
       result.clickable = result.clickableChildren > 0;
       result.own = result.own.trim();
       return result;
@@ -185,9 +143,14 @@
         result.own += text;
         result.html += escape(text);
         this.length += text.length;
+      } else if (child.tagName === "SLOT") {
+        // What a slot shows is its parent's.
+        if (depth > DEEPEST || getComputedStyle(child).display === "none") return;
+        for (const shown of assignedTo(child)) this.add(shown, result, visible, here, depth + 1);
       } else if (child.nodeType === ELEMENT_NODE) {
         const part = this.visit(child, here, depth + 1);
         result.html += part.html;
+        result.children += part.html;
         if (part.clickable) result.clickableChildren += 1;
       }
     }
@@ -217,6 +180,8 @@
       const written = [];
       for (const name of [...ATTRIBUTES, "data-status"]) {
         if (this.omitted.has(name)) continue;
+        // Elements of this name tell of JavaScript dialogs; a page's own must not pass for one.
+        if (tag === "DIALOG" && (name === "type" || name === "data-status")) continue;
         if (name === "value" && tag === "INPUT" && live["data-value"] !== undefined) continue;
         const raw = live[name] ?? element.getAttribute(name);
         if (raw === null || raw === undefined) continue;
@@ -231,6 +196,25 @@
     bbox(element) {
       const r = element.getClientRects()[0] ?? element.getBoundingClientRect();
       return `data-bbox="${[r.left, r.top, r.width, r.height].map(Math.round).join(",")}"`;
+    }
+
+    // Whether something opaque lies over the element, or a scrolling part around it does not show it.
+    isCovered(element) {
+      if (this.covers <= 0 || performance.now() - this.started > COVER_CHECK_TIME) return false;
+      this.covers -= 1;
+      const root = element.getRootNode();
+      const r = [...element.getClientRects()].find((rect) => inView(rect, this.bounds)) ?? element.getBoundingClientRect();
+      const b = this.bounds;
+      const [left, top] = [Math.max(r.left, b.left), Math.max(r.top, b.top)];
+      const [width, height] = [Math.min(r.right, b.right) - left, Math.min(r.bottom, b.bottom) - top];
+      return this.spots.every(([across, down]) => {
+        const [x, y] = [left + across * width, top + down * height];
+        const hole = holeAt(x, y, b);
+        if (hole !== undefined) return hole.opaque;
+        const hit = root.elementFromPoint(x, y);
+        if (hit === null || within(element, hit)) return false;
+        return within(hit, element) ? isClipped(element, hit, x, y) : isOpaque(hit, element);
+      });
     }
 
     hasRole(element) {
@@ -253,110 +237,10 @@
     }
   }
 
-  // ---- what actions point at -----------------------------------------------------------------------------------------
-  const UNTYPABLE = new Set(["button", "checkbox", "color", "file", "hidden", "image", "radio", "range", "reset", "submit"]);
-  const SET_WHOLE = new Set(["date", "datetime-local", "month", "time", "week"]);
-  const failed = (message) => ({ failed: message });
-  const describe = (element) => (element === null ? "nothing" : `<${element.tagName.toLowerCase()}>`);
-  const fire = (element, ...types) => {
-    for (const type of types) element.dispatchEvent(new Event(type, { bubbles: true, composed: true }));
+  webagent.simplified = (options) => {
+    if (!options.text && !options.axtree && !options.boxes) return { text: "", truncated: false, labelled: [], framed: [] };
+    const reader = new Reader(options);
+    const { text, truncated } = reader.read();
+    return { text: options.text || reader.framed.length ? text : "", truncated: options.text && truncated, labelled: reader.labelled, framed: reader.framed };
   };
-  const isEditable = (element) => element.isContentEditable || element.tagName === "TEXTAREA"
-    || (element.tagName === "INPUT" && !UNTYPABLE.has(element.type));
-
-  const api = {
-    // An action begins. With a label: where to point at its element, or why that cannot be.
-    begin(label, typing) {
-      signal("begin");
-      if (label === null) return { x: innerWidth / 2, y: innerHeight / 2, height: innerHeight };
-      const element = labelled[label];
-      if (element === undefined || !element.isConnected) return failed("it is gone from the page");
-      if (element.matches(":disabled")) return failed("it is disabled");
-      if (typing && !isEditable(element)) return failed(`text cannot be typed into ${describe(element)}`);
-      if (typing && element.readOnly === true) return failed("it is read-only");
-      let point = pointOf(element);
-      if (point === null) {
-        element.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
-        point = pointOf(element);
-      }
-      if (point !== null) return { ...point, whole: element.tagName === "INPUT" && SET_WHOLE.has(element.type) ? element.type : null };
-      const r = element.getBoundingClientRect();
-      if (!inView(r)) return failed("it is not visible");
-      return failed(`it is covered by ${describe(document.elementFromPoint(r.left + r.width / 2, r.top + r.height / 2))}`);
-    },
-
-    // Selects all text of the element that has just been clicked, which must have the focus by now.
-    selectAll(label) {
-      const element = labelled[label];
-      if (element === undefined || !element.isConnected) return failed("it is gone from the page");
-      const focused = element.getRootNode().activeElement;
-      if (focused !== element && !element.contains(focused)) return failed("it does not take the focus");
-      if (element.isContentEditable) {
-        getSelection().selectAllChildren(element);
-        return { empty: element.textContent === "" };
-      }
-      element.select();
-      return { empty: element.value === "" };
-    },
-
-    // Sets a date or time, whose fields take no plain typing.
-    setWhole(label, value) {
-      const element = labelled[label];
-      if (element === undefined || !element.isConnected) return failed("it is gone from the page");
-      element.focus();
-      element.value = value;
-      fire(element, "input", "change");
-      return value !== "" && element.value === "" ? failed(`"${value}" is no ${element.type}`) : {};
-    },
-
-    // Picks an option by its text: equal first, else the first that contains it, letter case ignored.
-    pick(label, wanted) {
-      const element = labelled[label];
-      if (element === undefined || !element.isConnected) return failed("it is gone from the page");
-      if (element.tagName !== "SELECT") return failed(`${describe(element)} has no options; click it instead`);
-      if (element.matches(":disabled")) return failed("it is disabled");
-      const plain = (text) => text.replace(/\s+/g, " ").trim().toLowerCase();
-      const options = [...element.options].filter((option) => !option.disabled && !option.parentElement.disabled);
-      const option = options.find((o) => plain(o.text) === plain(wanted)) ?? options.find((o) => plain(o.text).includes(plain(wanted)));
-      if (option === undefined) return { missing: true };
-      element.focus();
-      if (element.multiple ? !option.selected : element.selectedIndex !== option.index) {
-        if (!element.multiple) element.selectedIndex = option.index;
-        option.selected = true;
-        fire(element, "input", "change");
-      }
-      return {};
-    },
-
-    // For probes: what the page shows, read where its scripts cannot change the answer.
-    texts(selector) {
-      return [...document.querySelectorAll(selector)].map((element) => element.textContent);
-    },
-    html() {
-      return document.documentElement.outerHTML;
-    },
-
-    // What a tab keeps over navigations.
-    wipe() {
-      sessionStorage.clear();
-      window.name = "";
-    },
-
-    observe(options) {
-      const reader = new Reader(options);
-      const { text, truncated } = options.text ? reader.read() : { text: "", truncated: false };
-      labelled = reader.labelled;
-      return { text, truncated, labels: labelled.length, url: location.href, title: document.title };
-    },
-
-    // Waits until the page is quiet and reads it.
-    async finish(bound, options) {
-      const started = performance.now();
-      const state = await settle(bound);
-      const settled = performance.now();
-      const page = options === null ? {} : api.observe(options);
-      return { ...state, ...page, closed: window.closed, settleMs: settled - started, observeMs: performance.now() - settled };
-    },
-  };
-  globalThis.webagent = api;
 }

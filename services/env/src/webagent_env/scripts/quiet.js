@@ -9,7 +9,8 @@
 // Quiet: no one-shot timer of at most 1 s begun by the action is pending, the document is complete, and the DOM has not
 // changed for two animation frames except by timers that repeat. A chain that re-arms itself and began before the
 // action repeats; so does an interval, unless the action began it at the rate of frames less than a second ago: that
-// is an animation on its way to the state the action asked for.
+// is an animation on its way to the state the action asked for. A page that changed all the time before the action, by
+// whatever means, is given half a second.
 ({ channel, ended }) => {
   const native = {
     setTimeout: window.setTimeout.bind(window),
@@ -29,15 +30,25 @@
   const ANIMATION_PERIOD = 20;
   const ANIMATION_TIME = 1000;
   const FRAME_FALLBACK = 100;
+  const UNASKED = 3;
+  const RESTLESS = 500;
 
   let epoch = 1; // counts actions; a document's own start is an action too
   let begun = native.now();
   let running = null; // epoch of the timer whose callback runs now
   let rearmed = false; // whether that callback set another timer
   let still = 0; // frames since the DOM last changed
+  let moved = false; // whether the DOM changed since the action began
+  let unasked = []; // when the DOM last changed though no action was under way
+  let acting = true;
+  let restless = false; // whether it did so up to the action: it will not stop for this one
   const pending = new Set(); // one-shot timers of this epoch
 
-  const changed = () => { still = 0; };
+  const changed = () => {
+    still = 0;
+    moved = true;
+    if (!acting) unasked = [...unasked.slice(1 - UNASKED), native.now()];
+  };
   const observer = new MutationObserver(changed);
   const watch = () => observer.observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
   const flush = () => { if (observer.takeRecords().length) changed(); };
@@ -117,13 +128,21 @@
   };
   const settle = (bound) => {
     const deadline = native.now() + bound;
-    const reply = (quiet) =>
-      native.dispatch(document, new native.CustomEvent(channel + "-settled", { detail: native.stringify({ quiet, ended: hasEnded() }) }));
+    let waitedFor = "";
+    const reply = (quiet) => {
+      acting = false;
+      const detail = native.stringify({ quiet, ended: hasEnded(), waitedFor });
+      native.dispatch(document, new native.CustomEvent(channel + "-settled", { detail }));
+    };
     const look = () => {
       flush();
-      if (still >= 2 && pending.size === 0 && document.readyState === "complete") reply(true);
+      const done = pending.size === 0 && document.readyState === "complete";
+      if (done && (still >= 2 || (restless && native.now() - begun > RESTLESS))) reply(true);
       else if (native.now() >= deadline) reply(false);
       else {
+        if (pending.size) waitedFor = "timers";
+        else if (!done) waitedFor = "loading";
+        else if (moved) waitedFor = "changes";
         still += 1;
         frame(look);
       }
@@ -166,6 +185,10 @@
     flush();
     epoch += 1;
     begun = native.now();
+    restless = unasked.length === UNASKED && begun - unasked[0] < UNASKED * RESTLESS && begun - unasked[UNASKED - 1] < RESTLESS;
+    unasked = [];
+    acting = true;
+    moved = false;
     pending.clear();
     still = 0;
   });

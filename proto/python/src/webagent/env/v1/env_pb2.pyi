@@ -33,6 +33,23 @@ else:
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
+class _DialogPolicy:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _DialogPolicyEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_DialogPolicy.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    DIALOG_POLICY_UNSPECIFIED: _DialogPolicy.ValueType  # 0
+    DIALOG_POLICY_ACCEPT: _DialogPolicy.ValueType  # 1
+    DIALOG_POLICY_DISMISS: _DialogPolicy.ValueType  # 2
+
+class DialogPolicy(_DialogPolicy, metaclass=_DialogPolicyEnumTypeWrapper): ...
+
+DIALOG_POLICY_UNSPECIFIED: DialogPolicy.ValueType  # 0
+DIALOG_POLICY_ACCEPT: DialogPolicy.ValueType  # 1
+DIALOG_POLICY_DISMISS: DialogPolicy.ValueType  # 2
+Global___DialogPolicy: typing_extensions.TypeAlias = DialogPolicy
+
 class _ObservationKind:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -44,6 +61,10 @@ class _ObservationKindEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper
     """Visible elements as HTML, the innermost clickable ones numbered from 0."""
     OBSERVATION_KIND_SCREENSHOT: _ObservationKind.ValueType  # 2
     """PNG of the viewport."""
+    OBSERVATION_KIND_AXTREE: _ObservationKind.ValueType  # 3
+    """Roles, names and states as an indented tree, numbered like simplified HTML."""
+    OBSERVATION_KIND_MARKED_SCREENSHOT: _ObservationKind.ValueType  # 4
+    """PNG of the viewport with each numbered element framed and its number beside it."""
 
 class ObservationKind(_ObservationKind, metaclass=_ObservationKindEnumTypeWrapper): ...
 
@@ -52,6 +73,10 @@ OBSERVATION_KIND_SIMPLIFIED_HTML: ObservationKind.ValueType  # 1
 """Visible elements as HTML, the innermost clickable ones numbered from 0."""
 OBSERVATION_KIND_SCREENSHOT: ObservationKind.ValueType  # 2
 """PNG of the viewport."""
+OBSERVATION_KIND_AXTREE: ObservationKind.ValueType  # 3
+"""Roles, names and states as an indented tree, numbered like simplified HTML."""
+OBSERVATION_KIND_MARKED_SCREENSHOT: ObservationKind.ValueType  # 4
+"""PNG of the viewport with each numbered element framed and its number beside it."""
 Global___ObservationKind: typing_extensions.TypeAlias = ObservationKind
 
 class _SessionState:
@@ -65,6 +90,8 @@ class _SessionStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     """Accepts actions."""
     SESSION_STATE_OVER: _SessionState.ValueType  # 2
     """The episode ended: readable, no further Step."""
+    SESSION_STATE_FAULTED: _SessionState.ValueType  # 3
+    """The browser or the page died, or did not answer: every call but CloseSession answers with that fault."""
 
 class SessionState(_SessionState, metaclass=_SessionStateEnumTypeWrapper): ...
 
@@ -73,6 +100,8 @@ SESSION_STATE_ACTIVE: SessionState.ValueType  # 1
 """Accepts actions."""
 SESSION_STATE_OVER: SessionState.ValueType  # 2
 """The episode ended: readable, no further Step."""
+SESSION_STATE_FAULTED: SessionState.ValueType  # 3
+"""The browser or the page died, or did not answer: every call but CloseSession answers with that fault."""
 Global___SessionState: typing_extensions.TypeAlias = SessionState
 
 class _ActionStatus:
@@ -114,11 +143,23 @@ class _ActionReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     ACTION_REASON_UNKNOWN_ELEMENT: _ActionReason.ValueType  # 4
     """REJECTED: the newest observation has no such element."""
     ACTION_REASON_NOT_INTERACTABLE: _ActionReason.ValueType  # 5
-    """FAILED: the element is gone, covered or disabled."""
+    """FAILED: the element cannot be acted on like this (not visible, disabled, read-only, no text field, ...)."""
     ACTION_REASON_NO_SUCH_OPTION: _ActionReason.ValueType  # 6
     """FAILED: no option matches."""
     ACTION_REASON_NOWHERE_TO_GO: _ActionReason.ValueType  # 7
     """FAILED: there is no such tab or history entry."""
+    ACTION_REASON_NOT_ALLOWED: _ActionReason.ValueType  # 8
+    """REJECTED: the session does not allow this action. FAILED: it does not allow this address."""
+    ACTION_REASON_ELEMENT_GONE: _ActionReason.ValueType  # 9
+    """FAILED: the element is gone from the page."""
+    ACTION_REASON_ELEMENT_COVERED: _ActionReason.ValueType  # 10
+    """FAILED: something else lies over the element."""
+    ACTION_REASON_OPTION_DISABLED: _ActionReason.ValueType  # 11
+    """FAILED: the option is there and disabled."""
+    ACTION_REASON_TOO_LONG: _ActionReason.ValueType  # 12
+    """REJECTED: the action is longer than 65,536 bytes, or its files are too large."""
+    ACTION_REASON_NOT_LOADED: _ActionReason.ValueType  # 13
+    """FAILED: the address did not load."""
 
 class ActionReason(_ActionReason, metaclass=_ActionReasonEnumTypeWrapper): ...
 
@@ -132,11 +173,23 @@ ACTION_REASON_BAD_ARGUMENT: ActionReason.ValueType  # 3
 ACTION_REASON_UNKNOWN_ELEMENT: ActionReason.ValueType  # 4
 """REJECTED: the newest observation has no such element."""
 ACTION_REASON_NOT_INTERACTABLE: ActionReason.ValueType  # 5
-"""FAILED: the element is gone, covered or disabled."""
+"""FAILED: the element cannot be acted on like this (not visible, disabled, read-only, no text field, ...)."""
 ACTION_REASON_NO_SUCH_OPTION: ActionReason.ValueType  # 6
 """FAILED: no option matches."""
 ACTION_REASON_NOWHERE_TO_GO: ActionReason.ValueType  # 7
 """FAILED: there is no such tab or history entry."""
+ACTION_REASON_NOT_ALLOWED: ActionReason.ValueType  # 8
+"""REJECTED: the session does not allow this action. FAILED: it does not allow this address."""
+ACTION_REASON_ELEMENT_GONE: ActionReason.ValueType  # 9
+"""FAILED: the element is gone from the page."""
+ACTION_REASON_ELEMENT_COVERED: ActionReason.ValueType  # 10
+"""FAILED: something else lies over the element."""
+ACTION_REASON_OPTION_DISABLED: ActionReason.ValueType  # 11
+"""FAILED: the option is there and disabled."""
+ACTION_REASON_TOO_LONG: ActionReason.ValueType  # 12
+"""REJECTED: the action is longer than 65,536 bytes, or its files are too large."""
+ACTION_REASON_NOT_LOADED: ActionReason.ValueType  # 13
+"""FAILED: the address did not load."""
 Global___ActionReason: typing_extensions.TypeAlias = ActionReason
 
 @typing.final
@@ -247,6 +300,22 @@ Global___CreateSessionRequest: typing_extensions.TypeAlias = CreateSessionReques
 class SessionOptions(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
+    @typing.final
+    class ExtraHeadersEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     OBSERVATIONS_FIELD_NUMBER: builtins.int
     LEASE_FIELD_NUMBER: builtins.int
     LIFETIME_FIELD_NUMBER: builtins.int
@@ -255,11 +324,40 @@ class SessionOptions(google.protobuf.message.Message):
     VIEWPORT_HEIGHT_FIELD_NUMBER: builtins.int
     STEP_TIMEOUT_FIELD_NUMBER: builtins.int
     OMIT_ATTRIBUTES_FIELD_NUMBER: builtins.int
+    LOCALE_FIELD_NUMBER: builtins.int
+    TIMEZONE_FIELD_NUMBER: builtins.int
+    GEOLOCATION_FIELD_NUMBER: builtins.int
+    STORAGE_STATE_JSON_FIELD_NUMBER: builtins.int
+    EXTRA_HEADERS_FIELD_NUMBER: builtins.int
+    DIALOGS_FIELD_NUMBER: builtins.int
+    PROMPT_TEXT_FIELD_NUMBER: builtins.int
+    ALLOWED_HOSTS_FIELD_NUMBER: builtins.int
+    ALLOW_GOTO_FIELD_NUMBER: builtins.int
+    MAX_OBSERVATION_TOKENS_FIELD_NUMBER: builtins.int
+    SETTLE_TIMEOUT_FIELD_NUMBER: builtins.int
     max_observation_bytes: builtins.int
     """Bound on the text of one observation, in UTF-8 bytes, 1,024 to 4,194,304. 0: the service's default."""
     viewport_width: builtins.int
     """Viewport in CSS pixels. 0: the suite's default."""
     viewport_height: builtins.int
+    locale: builtins.str
+    """Language of the browser, as in "de-DE". Empty: "en-US"."""
+    timezone: builtins.str
+    """IANA name of the browser's time zone, as in "Europe/Berlin". Empty: "UTC"."""
+    storage_state_json: builtins.str
+    """Cookies and local storage to start with, as JSON in Playwright's form {"cookies": [...], "origins": [...]}.
+    Empty: what the suite brings, else none. At most 1 MiB.
+    """
+    dialogs: Global___DialogPolicy.ValueType
+    """How JavaScript dialogs are answered. UNSPECIFIED: the service's default."""
+    prompt_text: builtins.str
+    """What an accepted prompt() is answered with. Empty: the prompt's own default."""
+    allow_goto: builtins.bool
+    """Whether the action Goto is allowed."""
+    max_observation_tokens: builtins.int
+    """Bound on the text of one observation in estimated tokens: each run of at most four letters or digits, and each
+    other character that is no space, counts as one. 0: no bound but max_observation_bytes.
+    """
     @property
     def observations(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[Global___ObservationKind.ValueType]:
         """What observations contain. Empty: simplified HTML only."""
@@ -280,6 +378,24 @@ class SessionOptions(google.protobuf.message.Message):
     def omit_attributes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Attributes to leave out of simplified HTML, such as "data-bbox"."""
 
+    @property
+    def geolocation(self) -> Global___Geolocation:
+        """Where the browser says it is. Unset: pages may not ask."""
+
+    @property
+    def extra_headers(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """Headers added to each request of the session's pages. At most 64."""
+
+    @property
+    def allowed_hosts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Hosts that the session may reach besides its task's own, as "host" (ports 80 and 443), "host:port", "*.domain" or
+        "*". Naming a private address allows it; "*" allows public addresses only.
+        """
+
+    @property
+    def settle_timeout(self) -> google.protobuf.duration_pb2.Duration:
+        """Bound on waiting until a page is quiet. Unset: the service's default."""
+
     def __init__(
         self,
         *,
@@ -291,11 +407,45 @@ class SessionOptions(google.protobuf.message.Message):
         viewport_height: builtins.int = ...,
         step_timeout: google.protobuf.duration_pb2.Duration | None = ...,
         omit_attributes: collections.abc.Iterable[builtins.str] | None = ...,
+        locale: builtins.str = ...,
+        timezone: builtins.str = ...,
+        geolocation: Global___Geolocation | None = ...,
+        storage_state_json: builtins.str = ...,
+        extra_headers: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        dialogs: Global___DialogPolicy.ValueType = ...,
+        prompt_text: builtins.str = ...,
+        allowed_hosts: collections.abc.Iterable[builtins.str] | None = ...,
+        allow_goto: builtins.bool = ...,
+        max_observation_tokens: builtins.int = ...,
+        settle_timeout: google.protobuf.duration_pb2.Duration | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["lease", b"lease", "lifetime", b"lifetime", "step_timeout", b"step_timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["lease", b"lease", "lifetime", b"lifetime", "max_observation_bytes", b"max_observation_bytes", "observations", b"observations", "omit_attributes", b"omit_attributes", "step_timeout", b"step_timeout", "viewport_height", b"viewport_height", "viewport_width", b"viewport_width"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["geolocation", b"geolocation", "lease", b"lease", "lifetime", b"lifetime", "settle_timeout", b"settle_timeout", "step_timeout", b"step_timeout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["allow_goto", b"allow_goto", "allowed_hosts", b"allowed_hosts", "dialogs", b"dialogs", "extra_headers", b"extra_headers", "geolocation", b"geolocation", "lease", b"lease", "lifetime", b"lifetime", "locale", b"locale", "max_observation_bytes", b"max_observation_bytes", "max_observation_tokens", b"max_observation_tokens", "observations", b"observations", "omit_attributes", b"omit_attributes", "prompt_text", b"prompt_text", "settle_timeout", b"settle_timeout", "step_timeout", b"step_timeout", "storage_state_json", b"storage_state_json", "timezone", b"timezone", "viewport_height", b"viewport_height", "viewport_width", b"viewport_width"]) -> None: ...
 
 Global___SessionOptions: typing_extensions.TypeAlias = SessionOptions
+
+@typing.final
+class Geolocation(google.protobuf.message.Message):
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LATITUDE_FIELD_NUMBER: builtins.int
+    LONGITUDE_FIELD_NUMBER: builtins.int
+    ACCURACY_FIELD_NUMBER: builtins.int
+    latitude: builtins.float
+    """Degrees, -90 to 90 and -180 to 180."""
+    longitude: builtins.float
+    accuracy: builtins.float
+    """Meters."""
+    def __init__(
+        self,
+        *,
+        latitude: builtins.float = ...,
+        longitude: builtins.float = ...,
+        accuracy: builtins.float = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accuracy", b"accuracy", "latitude", b"latitude", "longitude", b"longitude"]) -> None: ...
+
+Global___Geolocation: typing_extensions.TypeAlias = Geolocation
 
 @typing.final
 class CreateSessionResponse(google.protobuf.message.Message):
@@ -337,6 +487,7 @@ class SessionInfo(google.protobuf.message.Message):
     CREATED_AT_FIELD_NUMBER: builtins.int
     LEASE_EXPIRES_AT_FIELD_NUMBER: builtins.int
     EXPIRES_AT_FIELD_NUMBER: builtins.int
+    FAULT_REASON_FIELD_NUMBER: builtins.int
     session_id: builtins.str
     seed: builtins.int
     address: builtins.str
@@ -344,6 +495,8 @@ class SessionInfo(google.protobuf.message.Message):
     state: Global___SessionState.ValueType
     next_step_index: builtins.int
     """Index that the next Step must carry."""
+    fault_reason: builtins.str
+    """Reason of the fault, such as "BROWSER_CRASHED". Empty: none."""
     @property
     def task(self) -> Global___TaskRef: ...
     @property
@@ -368,9 +521,10 @@ class SessionInfo(google.protobuf.message.Message):
         created_at: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         lease_expires_at: google.protobuf.timestamp_pb2.Timestamp | None = ...,
         expires_at: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        fault_reason: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["created_at", b"created_at", "expires_at", b"expires_at", "lease_expires_at", b"lease_expires_at", "task", b"task"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["address", b"address", "created_at", b"created_at", "expires_at", b"expires_at", "lease_expires_at", b"lease_expires_at", "next_step_index", b"next_step_index", "seed", b"seed", "session_id", b"session_id", "state", b"state", "task", b"task"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["address", b"address", "created_at", b"created_at", "expires_at", b"expires_at", "fault_reason", b"fault_reason", "lease_expires_at", b"lease_expires_at", "next_step_index", b"next_step_index", "seed", b"seed", "session_id", b"session_id", "state", b"state", "task", b"task"]) -> None: ...
 
 Global___SessionInfo: typing_extensions.TypeAlias = SessionInfo
 
@@ -384,6 +538,10 @@ class Observation(google.protobuf.message.Message):
     URL_FIELD_NUMBER: builtins.int
     TITLE_FIELD_NUMBER: builtins.int
     TABS_FIELD_NUMBER: builtins.int
+    AXTREE_FIELD_NUMBER: builtins.int
+    AXTREE_TRUNCATED_FIELD_NUMBER: builtins.int
+    MARKED_SCREENSHOT_FIELD_NUMBER: builtins.int
+    DIALOGS_FIELD_NUMBER: builtins.int
     text: builtins.str
     """Simplified HTML. Empty: not asked for, or the page shows nothing."""
     text_truncated: builtins.bool
@@ -393,9 +551,19 @@ class Observation(google.protobuf.message.Message):
     url: builtins.str
     """Address and title of the page that the agent is on."""
     title: builtins.str
+    axtree: builtins.str
+    """The page as a tree of roles and names. Empty: not asked for, or the page shows nothing."""
+    axtree_truncated: builtins.bool
+    """True if the tree was cut at the session's bound; its last line then says so."""
+    marked_screenshot: builtins.bytes
+    """PNG with numbers. Empty: not asked for."""
     @property
     def tabs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Tab]:
         """Open tabs, in order."""
+
+    @property
+    def dialogs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Dialog]:
+        """JavaScript dialogs since the observation before, oldest first, at most 5."""
 
     def __init__(
         self,
@@ -406,10 +574,40 @@ class Observation(google.protobuf.message.Message):
         url: builtins.str = ...,
         title: builtins.str = ...,
         tabs: collections.abc.Iterable[Global___Tab] | None = ...,
+        axtree: builtins.str = ...,
+        axtree_truncated: builtins.bool = ...,
+        marked_screenshot: builtins.bytes = ...,
+        dialogs: collections.abc.Iterable[Global___Dialog] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["screenshot", b"screenshot", "tabs", b"tabs", "text", b"text", "text_truncated", b"text_truncated", "title", b"title", "url", b"url"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["axtree", b"axtree", "axtree_truncated", b"axtree_truncated", "dialogs", b"dialogs", "marked_screenshot", b"marked_screenshot", "screenshot", b"screenshot", "tabs", b"tabs", "text", b"text", "text_truncated", b"text_truncated", "title", b"title", "url", b"url"]) -> None: ...
 
 Global___Observation: typing_extensions.TypeAlias = Observation
+
+@typing.final
+class Dialog(google.protobuf.message.Message):
+    """A JavaScript dialog that was answered on the agent's behalf."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    ACCEPTED_FIELD_NUMBER: builtins.int
+    type: builtins.str
+    """"alert", "confirm" or "prompt"."""
+    message: builtins.str
+    """At most 500 characters."""
+    accepted: builtins.bool
+    """Whether it was accepted rather than dismissed."""
+    def __init__(
+        self,
+        *,
+        type: builtins.str = ...,
+        message: builtins.str = ...,
+        accepted: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["accepted", b"accepted", "message", b"message", "type", b"type"]) -> None: ...
+
+Global___Dialog: typing_extensions.TypeAlias = Dialog
 
 @typing.final
 class Tab(google.protobuf.message.Message):
@@ -613,6 +811,80 @@ class Action(google.protobuf.message.Message):
             self,
         ) -> None: ...
 
+    @typing.final
+    class PressKey(google.protobuf.message.Message):
+        """Presses one key wherever the focus is: a name such as "a", "Enter", "ArrowDown" or "F5", after any of
+        "Control+", "Shift+", "Alt+" and "Meta+".
+        """
+
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key"]) -> None: ...
+
+    @typing.final
+    class Goto(google.protobuf.message.Message):
+        """Opens an address in the active tab. REJECTED unless the session allows it; only http and https."""
+
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        URL_FIELD_NUMBER: builtins.int
+        url: builtins.str
+        def __init__(
+            self,
+            *,
+            url: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["url", b"url"]) -> None: ...
+
+    @typing.final
+    class Upload(google.protobuf.message.Message):
+        """Gives files to a file field. Has no text form."""
+
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        ELEMENT_FIELD_NUMBER: builtins.int
+        FILES_FIELD_NUMBER: builtins.int
+        element: builtins.str
+        @property
+        def files(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Action.File]:
+            """1 to 16 files, 16 MiB in all."""
+
+        def __init__(
+            self,
+            *,
+            element: builtins.str = ...,
+            files: collections.abc.Iterable[Global___Action.File] | None = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["element", b"element", "files", b"files"]) -> None: ...
+
+    @typing.final
+    class File(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        NAME_FIELD_NUMBER: builtins.int
+        MEDIA_TYPE_FIELD_NUMBER: builtins.int
+        CONTENT_FIELD_NUMBER: builtins.int
+        name: builtins.str
+        """File name without a path, 1 to 255 characters."""
+        media_type: builtins.str
+        """Empty: guessed from the name."""
+        content: builtins.bytes
+        def __init__(
+            self,
+            *,
+            name: builtins.str = ...,
+            media_type: builtins.str = ...,
+            content: builtins.bytes = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["content", b"content", "media_type", b"media_type", "name", b"name"]) -> None: ...
+
     CLICK_FIELD_NUMBER: builtins.int
     RIGHT_CLICK_FIELD_NUMBER: builtins.int
     TYPE_FIELD_NUMBER: builtins.int
@@ -627,6 +899,9 @@ class Action(google.protobuf.message.Message):
     EXIT_FIELD_NUMBER: builtins.int
     GO_BACKWARD_FIELD_NUMBER: builtins.int
     GO_FORWARD_FIELD_NUMBER: builtins.int
+    PRESS_KEY_FIELD_NUMBER: builtins.int
+    GOTO_FIELD_NUMBER: builtins.int
+    UPLOAD_FIELD_NUMBER: builtins.int
     @property
     def click(self) -> Global___Action.Click: ...
     @property
@@ -655,6 +930,12 @@ class Action(google.protobuf.message.Message):
     def go_backward(self) -> Global___Action.GoBackward: ...
     @property
     def go_forward(self) -> Global___Action.GoForward: ...
+    @property
+    def press_key(self) -> Global___Action.PressKey: ...
+    @property
+    def goto(self) -> Global___Action.Goto: ...
+    @property
+    def upload(self) -> Global___Action.Upload: ...
     def __init__(
         self,
         *,
@@ -672,10 +953,13 @@ class Action(google.protobuf.message.Message):
         exit: Global___Action.Exit | None = ...,
         go_backward: Global___Action.GoBackward | None = ...,
         go_forward: Global___Action.GoForward | None = ...,
+        press_key: Global___Action.PressKey | None = ...,
+        goto: Global___Action.Goto | None = ...,
+        upload: Global___Action.Upload | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["click", b"click", "exit", b"exit", "go_backward", b"go_backward", "go_forward", b"go_forward", "hover", b"hover", "kind", b"kind", "press_enter", b"press_enter", "right_click", b"right_click", "scroll_down", b"scroll_down", "scroll_up", b"scroll_up", "search", b"search", "select_dropdown_option", b"select_dropdown_option", "switch_tab", b"switch_tab", "type", b"type", "wait", b"wait"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["click", b"click", "exit", b"exit", "go_backward", b"go_backward", "go_forward", b"go_forward", "hover", b"hover", "kind", b"kind", "press_enter", b"press_enter", "right_click", b"right_click", "scroll_down", b"scroll_down", "scroll_up", b"scroll_up", "search", b"search", "select_dropdown_option", b"select_dropdown_option", "switch_tab", b"switch_tab", "type", b"type", "wait", b"wait"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["click", "right_click", "type", "search", "hover", "scroll_up", "scroll_down", "press_enter", "switch_tab", "select_dropdown_option", "wait", "exit", "go_backward", "go_forward"] | None: ...
+    def HasField(self, field_name: typing.Literal["click", b"click", "exit", b"exit", "go_backward", b"go_backward", "go_forward", b"go_forward", "goto", b"goto", "hover", b"hover", "kind", b"kind", "press_enter", b"press_enter", "press_key", b"press_key", "right_click", b"right_click", "scroll_down", b"scroll_down", "scroll_up", b"scroll_up", "search", b"search", "select_dropdown_option", b"select_dropdown_option", "switch_tab", b"switch_tab", "type", b"type", "upload", b"upload", "wait", b"wait"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["click", b"click", "exit", b"exit", "go_backward", b"go_backward", "go_forward", b"go_forward", "goto", b"goto", "hover", b"hover", "kind", b"kind", "press_enter", b"press_enter", "press_key", b"press_key", "right_click", b"right_click", "scroll_down", b"scroll_down", "scroll_up", b"scroll_up", "search", b"search", "select_dropdown_option", b"select_dropdown_option", "switch_tab", b"switch_tab", "type", b"type", "upload", b"upload", "wait", b"wait"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["kind", b"kind"]) -> typing.Literal["click", "right_click", "type", "search", "hover", "scroll_up", "scroll_down", "press_enter", "switch_tab", "select_dropdown_option", "wait", "exit", "go_backward", "go_forward", "press_key", "goto", "upload"] | None: ...
 
 Global___Action: typing_extensions.TypeAlias = Action
 
@@ -718,6 +1002,7 @@ class StepResponse(google.protobuf.message.Message):
     TERMINATED_FIELD_NUMBER: builtins.int
     TRUNCATED_FIELD_NUMBER: builtins.int
     TIMINGS_FIELD_NUMBER: builtins.int
+    EFFECT_FIELD_NUMBER: builtins.int
     step_index: builtins.int
     terminated: builtins.bool
     """The task ended: the agent left with `exit`, or the page ended it."""
@@ -731,6 +1016,10 @@ class StepResponse(google.protobuf.message.Message):
 
     @property
     def timings(self) -> Global___StepTimings: ...
+    @property
+    def effect(self) -> Global___ActionEffect:
+        """What changed between the observation before and this one. Unset for REJECTED actions."""
+
     def __init__(
         self,
         *,
@@ -740,11 +1029,42 @@ class StepResponse(google.protobuf.message.Message):
         terminated: builtins.bool = ...,
         truncated: builtins.bool = ...,
         timings: Global___StepTimings | None = ...,
+        effect: Global___ActionEffect | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["observation", b"observation", "result", b"result", "timings", b"timings"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["observation", b"observation", "result", b"result", "step_index", b"step_index", "terminated", b"terminated", "timings", b"timings", "truncated", b"truncated"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["effect", b"effect", "observation", b"observation", "result", b"result", "timings", b"timings"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["effect", b"effect", "observation", b"observation", "result", b"result", "step_index", b"step_index", "terminated", b"terminated", "timings", b"timings", "truncated", b"truncated"]) -> None: ...
 
 Global___StepResponse: typing_extensions.TypeAlias = StepResponse
+
+@typing.final
+class ActionEffect(google.protobuf.message.Message):
+    """What an action led to, as far as observations show it."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    URL_CHANGED_FIELD_NUMBER: builtins.int
+    TABS_CHANGED_FIELD_NUMBER: builtins.int
+    TEXT_CHANGED_FIELD_NUMBER: builtins.int
+    DIALOG_OPENED_FIELD_NUMBER: builtins.int
+    url_changed: builtins.bool
+    """The active tab shows another address."""
+    tabs_changed: builtins.bool
+    """A tab came, went, or another became the active one."""
+    text_changed: builtins.bool
+    """The observation's text differs. Always false where no text is observed."""
+    dialog_opened: builtins.bool
+    """A dialog came up."""
+    def __init__(
+        self,
+        *,
+        url_changed: builtins.bool = ...,
+        tabs_changed: builtins.bool = ...,
+        text_changed: builtins.bool = ...,
+        dialog_opened: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["dialog_opened", b"dialog_opened", "tabs_changed", b"tabs_changed", "text_changed", b"text_changed", "url_changed", b"url_changed"]) -> None: ...
+
+Global___ActionEffect: typing_extensions.TypeAlias = ActionEffect
 
 @typing.final
 class ActionResult(google.protobuf.message.Message):
@@ -784,8 +1104,11 @@ class StepTimings(google.protobuf.message.Message):
     SETTLE_FIELD_NUMBER: builtins.int
     OBSERVE_FIELD_NUMBER: builtins.int
     QUIET_FIELD_NUMBER: builtins.int
+    WAITED_FOR_FIELD_NUMBER: builtins.int
     quiet: builtins.bool
     """False if the page was still busy when the bound on settling was reached."""
+    waited_for: builtins.str
+    """What settling waited for last, or was still waiting for: "loading", "timers" or "changes". Empty: nothing."""
     @property
     def act(self) -> google.protobuf.duration_pb2.Duration:
         """Performing the action."""
@@ -805,9 +1128,10 @@ class StepTimings(google.protobuf.message.Message):
         settle: google.protobuf.duration_pb2.Duration | None = ...,
         observe: google.protobuf.duration_pb2.Duration | None = ...,
         quiet: builtins.bool = ...,
+        waited_for: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["act", b"act", "observe", b"observe", "settle", b"settle"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["act", b"act", "observe", b"observe", "quiet", b"quiet", "settle", b"settle"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["act", b"act", "observe", b"observe", "quiet", b"quiet", "settle", b"settle", "waited_for", b"waited_for"]) -> None: ...
 
 Global___StepTimings: typing_extensions.TypeAlias = StepTimings
 
@@ -820,7 +1144,7 @@ class ObserveRequest(google.protobuf.message.Message):
     session_id: builtins.str
     @property
     def observations(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[Global___ObservationKind.ValueType]:
-        """What to observe. Empty: what the session's options say."""
+        """What to observe. Empty: what the session's options say. Numbers of the newest observation count, this one's too."""
 
     def __init__(
         self,

@@ -92,7 +92,8 @@ class EnvironmentServiceServicer:
         equal request returns the same session as it stands now.
         INVALID_ARGUMENT: INVALID_REQUEST. NOT_FOUND: SUITE_NOT_FOUND, TASK_NOT_FOUND.
         ALREADY_EXISTS: SESSION_CONFLICT (same id, different request). RESOURCE_EXHAUSTED: AT_CAPACITY (RetryInfo).
-        UNAVAILABLE: DRAINING (RetryInfo), BROWSER_UNAVAILABLE. DEADLINE_EXCEEDED: RESET_TIMEOUT.
+        UNAVAILABLE: DRAINING (RetryInfo), BROWSER_UNAVAILABLE, SITE_UNAVAILABLE (the task's site is down or not healthy:
+        no episode can be judged). DEADLINE_EXCEEDED: RESET_TIMEOUT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

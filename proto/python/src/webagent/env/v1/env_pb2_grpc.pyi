@@ -248,7 +248,8 @@ class EnvironmentServiceStub(typing.Generic[_EnvironmentServiceListTasksType, _E
     equal request returns the same session as it stands now.
     INVALID_ARGUMENT: INVALID_REQUEST. NOT_FOUND: SUITE_NOT_FOUND, TASK_NOT_FOUND.
     ALREADY_EXISTS: SESSION_CONFLICT (same id, different request). RESOURCE_EXHAUSTED: AT_CAPACITY (RetryInfo).
-    UNAVAILABLE: DRAINING (RetryInfo), BROWSER_UNAVAILABLE. DEADLINE_EXCEEDED: RESET_TIMEOUT.
+    UNAVAILABLE: DRAINING (RetryInfo), BROWSER_UNAVAILABLE, SITE_UNAVAILABLE (the task's site is down or not healthy:
+    no episode can be judged). DEADLINE_EXCEEDED: RESET_TIMEOUT.
     """
 
     Step: _EnvironmentServiceStepType
@@ -334,7 +335,8 @@ class EnvironmentServiceServicer(metaclass=abc.ABCMeta):
         equal request returns the same session as it stands now.
         INVALID_ARGUMENT: INVALID_REQUEST. NOT_FOUND: SUITE_NOT_FOUND, TASK_NOT_FOUND.
         ALREADY_EXISTS: SESSION_CONFLICT (same id, different request). RESOURCE_EXHAUSTED: AT_CAPACITY (RetryInfo).
-        UNAVAILABLE: DRAINING (RetryInfo), BROWSER_UNAVAILABLE. DEADLINE_EXCEEDED: RESET_TIMEOUT.
+        UNAVAILABLE: DRAINING (RetryInfo), BROWSER_UNAVAILABLE, SITE_UNAVAILABLE (the task's site is down or not healthy:
+        no episode can be judged). DEADLINE_EXCEEDED: RESET_TIMEOUT.
         """
 
     @abc.abstractmethod

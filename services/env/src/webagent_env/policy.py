@@ -1,0 +1,101 @@
+"""Which hosts a session may reach: names with their ports, and the addresses that stand behind them.
+
+An entry is "host" (ports 80 and 443), "host:port", "*.domain" or "*". A name is checked before it is resolved, and
+every address it resolves to afterwards: what an entry names by itself may be private, what a wildcard covers must be
+public. Addresses of cloud metadata are refused unless the operator's own configuration names them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+_WEB_PORTS = frozenset({80, 443})
+_METADATA = (
+    ipaddress.ip_network("169.254.0.0/16"),
+    ipaddress.ip_network("fd00:ec2::254/128"),
+    ipaddress.ip_network("100.100.100.200/32"),
+    ipaddress.ip_network("192.0.0.192/32"),
+)
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entry of an allow-list. `host` is in lower case; "*" and "*.domain" are wildcards."""
+
+    host: str
+    ports: frozenset[int]
+
+    @property
+    def wildcard(self) -> bool:
+        """Whether it covers names that it does not spell out."""
+        return self.host.startswith("*")
+
+    def covers(self, host: str, port: int) -> bool:
+        """Whether the name and port are of this entry."""
+        if port not in self.ports:
+            return False
+        if self.host == "*":
+            return True
+        return host.endswith(self.host[1:]) if self.wildcard else host == self.host
+
+
+def entry(text: str) -> Entry:
+    """Reads an entry; a ValueError says what is wrong with it."""
+    parts = urlsplit(f"//{text.strip()}")
+    host = (parts.hostname or "").rstrip(".")
+    wild = host.removeprefix("*.") if host != "*" else "x"
+    if not host or not wild or "*" in wild or parts.path or parts.query or parts.fragment or parts.username:
+        raise ValueError(f"{text!r} is no host; write host, host:port, *.domain or *")
+    return Entry(host, frozenset({parts.port}) if parts.port else _WEB_PORTS)
+
+
+def plain_address(text: str) -> Address | None:
+    """The address that a host is written as, or None if it is a name."""
+    try:
+        address = ipaddress.ip_address(text.strip("[]").partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What one session may reach. `own` comes from the operator, `asked` from the session's caller."""
+
+    own: tuple[Entry, ...]
+    asked: tuple[Entry, ...] = ()
+    asked_private: bool = False
+
+    def refusal(self, host: str, port: int) -> str:
+        """Why a name and port may not be reached, or nothing."""
+        host = host.lower().rstrip(".")
+        if not any(each.covers(host, port) for each in (*self.own, *self.asked)):
+            return f"{host}:{port} is not among the hosts that this session may reach"
+        address = plain_address(host)
+        return "" if address is None else self.address_refusal(host, port, str(address))
+
+    def address_refusal(self, host: str, port: int, resolved: str) -> str:
+        """Why an address behind a permitted name may not be dialled, or nothing."""
+        address = plain_address(resolved)
+        host = host.lower().rstrip(".")
+        if address is None:
+            return f"{resolved} is no address"
+        if any(not each.wildcard and each.covers(host, port) for each in self.own):
+            return ""
+        if any(address.version == net.version and address in net for net in _METADATA):
+            return f"{host} is the metadata address {address}"
+        if address.is_global and not address.is_multicast:
+            return ""
+        if self.asked_private and any(not each.wildcard and each.covers(host, port) for each in self.asked):
+            return ""
+        return f"{host} is the private address {address}"
+
+    def url_refusal(self, url: str) -> str:
+        """Why an address of the web may not be opened, or nothing."""
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme in {"https", "wss"} else 80)
+        return self.refusal(parts.hostname or "", port)

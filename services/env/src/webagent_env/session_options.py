@@ -1,0 +1,103 @@
+"""Checks what a session asks of its browser context."""
+
+from __future__ import annotations
+
+import json
+import re
+from zoneinfo import ZoneInfo
+
+from webagent.env.v1 import env_pb2
+
+from webagent_env import errors
+from webagent_env.config import SessionsConfig
+from webagent_env.options import ContextOptions
+from webagent_env.policy import entry
+
+_LOCALE = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8}){0,3}")
+_HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
+_MOST_HEADERS = 64
+_MOST_HOSTS = 256
+_MOST_STATE_BYTES = 1 << 20
+# Set by the connection, not by a page's request.
+_REFUSED_HEADERS = {"host", "content-length", "transfer-encoding", "connection", "proxy-authorization"}
+
+
+def context_options(
+    options: env_pb2.SessionOptions, viewport: tuple[int, int], limits: SessionsConfig
+) -> ContextOptions:
+    """The context's options, or an error that names the one that is wrong."""
+    policy = options.dialogs or (
+        env_pb2.DIALOG_POLICY_ACCEPT if limits.dialogs == "accept" else env_pb2.DIALOG_POLICY_DISMISS
+    )
+    return ContextOptions(
+        viewport=viewport,
+        locale=_locale(options.locale),
+        timezone=_timezone(options.timezone),
+        geolocation=_geolocation(options),
+        storage_state=_storage_state(options.storage_state_json),
+        extra_headers=_headers(dict(options.extra_headers)),
+        allowed_hosts=_hosts(list(options.allowed_hosts)),
+        allow_goto=options.allow_goto,
+        accept_dialogs=policy == env_pb2.DIALOG_POLICY_ACCEPT,
+        prompt_text=options.prompt_text,
+    )
+
+
+def _locale(given: str) -> str:
+    if given and _LOCALE.fullmatch(given) is None:
+        raise errors.invalid_request(f'options.locale {given[:40]!r} is no language tag such as "de-DE"')
+    return given or "en-US"
+
+
+def _timezone(given: str) -> str:
+    try:
+        return ZoneInfo(given or "UTC").key
+    except (ValueError, OSError, LookupError):
+        raise errors.invalid_request(f"options.timezone {given[:60]!r} is no IANA time zone") from None
+
+
+def _geolocation(options: env_pb2.SessionOptions) -> tuple[float, float, float] | None:
+    if not options.HasField("geolocation"):
+        return None
+    place = options.geolocation
+    if not (-90 <= place.latitude <= 90 and -180 <= place.longitude <= 180 and place.accuracy >= 0):
+        raise errors.invalid_request("options.geolocation needs latitude -90 to 90, longitude -180 to 180")
+    return place.latitude, place.longitude, place.accuracy
+
+
+def _storage_state(given: str) -> str:
+    if not given:
+        return ""
+    if len(given.encode()) > _MOST_STATE_BYTES:
+        raise errors.invalid_request(f"options.storage_state_json must not exceed {_MOST_STATE_BYTES} bytes")
+    try:
+        state = json.loads(given)
+    except ValueError as error:
+        raise errors.invalid_request(f"options.storage_state_json is no JSON: {error}") from None
+    if not isinstance(state, dict) or set(state) - {"cookies", "origins"}:
+        raise errors.invalid_request('options.storage_state_json must be {"cookies": [...], "origins": [...]}')
+    if not all(isinstance(part, list) and all(isinstance(each, dict) for each in part) for part in state.values()):
+        raise errors.invalid_request("options.storage_state_json: cookies and origins are lists of objects")
+    return json.dumps({"cookies": state.get("cookies", []), "origins": state.get("origins", [])})
+
+
+def _headers(given: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    if len(given) > _MOST_HEADERS:
+        raise errors.invalid_request(f"options.extra_headers has more than {_MOST_HEADERS} entries")
+    for name, value in given.items():
+        if _HEADER.fullmatch(name) is None or name.lower() in _REFUSED_HEADERS:
+            raise errors.invalid_request(f"options.extra_headers: {name[:60]!r} cannot be set")
+        if len(value) > 8192 or any(character in value for character in "\r\n\0"):
+            raise errors.invalid_request(f"options.extra_headers: the value of {name[:60]!r} cannot be sent")
+    return tuple(sorted(given.items()))
+
+
+def _hosts(given: list[str]) -> tuple[str, ...]:
+    if len(given) > _MOST_HOSTS:
+        raise errors.invalid_request(f"options.allowed_hosts has more than {_MOST_HOSTS} entries")
+    for host in given:
+        try:
+            entry(host)
+        except ValueError as error:
+            raise errors.invalid_request(f"options.allowed_hosts: {error}") from None
+    return tuple(sorted(set(given)))

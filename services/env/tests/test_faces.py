@@ -1,0 +1,136 @@
+"""The ways to use the service: the client, Gymnasium, MCP, OpenEnv, and the conformance program."""
+
+import asyncio
+import json
+import re
+import warnings
+
+import aiohttp
+import gymnasium
+import pytest
+import webagent_env.gymnasium_env  # noqa: F401  registers the environment
+from aiohttp import web
+from gymnasium.utils.env_checker import check_env
+from mcp.client import Client
+from webagent.env.v1 import env_pb2
+from webagent_env import conformance
+from webagent_env.client import EnvClient, SyncEnvClient
+from webagent_env.mcp_server import make_server
+from webagent_env.openenv_server import make_application
+from webagent_runtime.errors import ServiceError
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+OPTIONS = env_pb2.SessionOptions(omit_attributes=["data-bbox"])
+
+
+def solution(instruction: str, text: str) -> str:
+    """The action that solves miniwob/click-button."""
+    name = re.search(r'"(.*)"', instruction)[1]
+    number = re.search(rf'<button id="(\d+)"[^>]*>{re.escape(name)}<', text, re.IGNORECASE)[1]
+    return f'do(action="Click", element="{number}")'
+
+
+async def test_the_client_plays_an_episode(service):
+    async with EnvClient(service.address) as env:
+        assert len(await env.tasks("miniwob")) > 100
+        async with await env.open("miniwob/click-button", seed=3, options=OPTIONS) as session:
+            assert not (await session.judge()).done
+            answer = await session.act(solution(session.instruction, session.observation.text))
+            assert answer.terminated
+            assert session.over
+            assert (await session.judge()).success
+        with pytest.raises(ServiceError) as error:
+            await env.open("miniwob/no-such-task")
+        assert error.value.reason == "TASK_NOT_FOUND"
+
+
+async def test_the_client_needs_no_event_loop(service):
+    def play() -> tuple[str, bool]:
+        with (
+            SyncEnvClient(service.address) as env,
+            env.open("miniwob/click-button", seed=3, options=OPTIONS) as session,
+        ):
+            session.act(solution(session.instruction, session.observation.text))
+            return session.observe().url, session.judge().success
+
+    url, success = await asyncio.to_thread(play)
+    assert url.endswith("click-button.html?seed=3")
+    assert success
+
+
+async def test_gymnasiums_own_checker_passes(service):
+    def check() -> None:
+        made = gymnasium.make("webagent/Task-v0", target=service.address, options=OPTIONS, render_mode="rgb_array")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            check_env(made.unwrapped, skip_close_check=True)
+        text, info = made.reset(seed=3)
+        text, reward, terminated, truncated, _ = made.step(solution(info["instruction"], text))
+        assert (reward, terminated, truncated) == (1.0, True, False)
+        made.close()
+
+    await asyncio.to_thread(check)
+
+
+async def test_an_mcp_client_plays_an_episode(service):
+    async with Client(make_server(service.address)) as client:
+        names = {tool.name for tool in (await client.list_tools()).tools}
+        assert names == {"list_tasks", "open_session", "act", "read_page", "screenshot", "close_session"}
+        refused = await client.call_tool("act", {"action": "exit()"})
+        assert refused.is_error
+        opened = await client.call_tool("open_session", {"task": "miniwob/click-button", "seed": 3})
+        page = opened.content[0].text
+        shot = await client.call_tool("screenshot", {})
+        assert shot.content[0].mime_type == "image/png"
+        acted = await client.call_tool("act", {"action": solution(page.splitlines()[0], page)})
+        assert acted.content[0].text.startswith("OK\nThe episode is over.")
+        assert (await client.call_tool("close_session", {})).content[0].text == "closed"
+    assert not any(session.spec.task.task_id == "click-button" for session in service.pool.sessions())
+
+
+async def served(service) -> tuple[web.AppRunner, str]:
+    runner = web.AppRunner(make_application(service.address), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    return runner, f"http://127.0.0.1:{runner.addresses[0][1]}"
+
+
+async def test_a_websocket_in_openenvs_form_is_an_environment(service):
+    runner, address = await served(service)
+    try:
+        async with aiohttp.ClientSession() as http, http.ws_connect(f"{address}/ws") as socket:
+
+            async def ask(kind: str, **data: object) -> dict:
+                await socket.send_json({"type": kind, "data": data})
+                return await asyncio.wait_for(socket.receive_json(), 60)
+
+            assert (await ask("step", action="exit()"))["data"]["code"] == "SESSION_ERROR"
+            assert (await ask("fly"))["data"]["code"] == "UNKNOWN_TYPE"
+            first = (await ask("reset", seed=3))["data"]
+            assert (first["reward"], first["done"]) == (None, False)
+            action = solution(first["observation"]["instruction"], first["observation"]["text"])
+            last = (await ask("step", action=action))["data"]
+            assert (last["reward"], last["done"]) == (1.0, True)
+            assert (await ask("state"))["data"]["step_count"] == 1
+            await socket.send_str(json.dumps({"type": "close"}))
+    finally:
+        await runner.cleanup()
+
+
+async def test_openenvs_own_client_plays_an_episode(service):
+    client = pytest.importorskip("openenv.core.generic_client")
+    runner, address = await served(service)
+    try:
+        async with client.GenericEnvClient(base_url=address) as env:
+            first = await env.reset(seed=3, task="miniwob/click-button")
+            action = solution(first.observation["instruction"], first.observation["text"])
+            last = await env.step({"action": action})
+            assert (last.reward, last.done) == (1.0, True)
+            assert (await env.state())["step_count"] == 1
+    finally:
+        await runner.cleanup()
+
+
+async def test_this_service_keeps_the_contracts_promises(service):
+    assert await conformance.run(service.address, "miniwob/click-button") == {}

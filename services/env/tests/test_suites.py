@@ -1,0 +1,248 @@
+"""Suites on web sites: task files, logins, limits, health and resets."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import grpc.aio
+import pytest
+import pytest_asyncio
+from aiohttp import web
+from webagent.env.v1 import env_pb2, probe_pb2
+from webagent_env.config import SessionsConfig, SuitesConfig
+from webagent_env.suites import make_suites
+from webagent_env.task_files import load_own, load_webarena
+from webagent_env.webarena_config import WebArenaConfig
+from webagent_runtime.config import ConfigError
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+LOGIN = {"path": "/login", "username_field": "#name", "password_field": "#word", "check_path": "/account"}
+FORM = (
+    "<form method=post><input id=name name=name><input id=word name=word type=password><button>Sign in</button></form>"
+)
+
+
+class Shop:
+    """A site with accounts, that can be broken."""
+
+    def __init__(self) -> None:
+        self.signed_in: set[str] = set()
+        self.logins = 0
+        self.resets = 0
+        self.status = 200
+        self.refuses = False
+        self.resetting: asyncio.Event | None = None
+        self.url = ""
+
+    def application(self) -> web.Application:
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", self.serve)
+        return application
+
+    async def serve(self, request: web.Request) -> web.Response:
+        user = request.cookies.get("user", "")
+        if request.path == "/reset":
+            self.resets += 1
+            if self.resetting is not None:
+                await self.resetting.wait()
+            return web.Response()
+        if request.path == "/login" and request.method == "POST":
+            self.logins += 1
+            name = f"{(await request.post())['name']}-{self.logins}"
+            if self.refuses:
+                raise web.HTTPFound("/login")
+            self.signed_in.add(name)
+            raise web.HTTPFound("/account", headers={"Set-Cookie": f"user={name}; Path=/"})
+        if request.path == "/login":
+            return web.Response(text=FORM, content_type="text/html")
+        if request.path == "/account" and user not in self.signed_in:
+            raise web.HTTPFound("/login")
+        if request.path == "/signout":
+            self.signed_in.discard(user)
+        text = f"<title>{request.path}</title><p>{user or 'nobody'}</p><a href='/signout'>out</a>"
+        return web.Response(text=text, content_type="text/html", status=self.status)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def shop() -> AsyncIterator[Shop]:
+    site = Shop()
+    runner = web.AppRunner(site.application(), shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    site.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield site
+    await runner.cleanup()
+
+
+def entry(number: int, start: str, kind: str = "string_match", **more) -> dict:
+    return {
+        "sites": ["shopping"],
+        "task_id": number,
+        "start_url": start,
+        "intent": f"Do {number}",
+        "require_reset": False,
+        "eval": {"eval_types": [kind], "reference_url": "__SHOPPING__/x", "reference_answers": {"exact_match": "1"}},
+        **more,
+    }
+
+
+@pytest.fixture
+def arena(shop, tmp_path):
+    """A suite on that site, in WebArena's format."""
+
+    def make(**site):
+        file = tmp_path / "tasks.json"
+        two = "__SHOPPING__/one |AND| __SHOPPING__/two"
+        elsewhere = {"sites": ["map"], "intent": "x", "start_url": "__MAP__", "task_id": 9, "eval": {"eval_types": []}}
+        entries = [entry(0, "__SHOPPING__"), entry(1, two), entry(2, "__SHOPPING__", "program_html"), elsewhere]
+        file.write_text(json.dumps(entries))
+        settings = {"url": shop.url, "username": "ann", "password": "x", "login": LOGIN, **site}
+        return load_webarena(
+            WebArenaConfig.model_validate({"name": "arena", "tasks": str(file), "sites": {"shopping": settings}})
+        )
+
+    return make
+
+
+async def create(service, number: int, name: str) -> env_pb2.CreateSessionResponse:
+    task = env_pb2.TaskRef(suite="arena", task_id=str(number))
+    options = env_pb2.SessionOptions(omit_attributes=["data-bbox"])
+    request = env_pb2.CreateSessionRequest(session_id=name, task=task, options=options)
+    return await service.environment.CreateSession(request, timeout=90)
+
+
+async def close(service, name: str) -> None:
+    await service.environment.CloseSession(env_pb2.CloseSessionRequest(session_id=name), timeout=30)
+
+
+async def refused(call, reason) -> str:
+    with pytest.raises(grpc.aio.AioRpcError) as error:
+        await call
+    return reason(error.value)
+
+
+async def test_a_task_opens_its_pages_signed_in_and_gives_its_rule(make_service, arena):
+    async for service in make_service(SessionsConfig(reset_timeout_seconds=90), suites=[arena()]):
+        listed = await service.environment.ListTasks(env_pb2.ListTasksRequest(suite="arena"), timeout=30)
+        assert [(each.task.task_id, each.site) for each in listed.tasks] == [(str(n), "shopping") for n in range(3)]
+        opened = await create(service, 1, "s")
+        assert opened.instruction == "Do 1"
+        assert [(tab.title, tab.active) for tab in opened.observation.tabs] == [("/one", True), ("/two", False)]
+        assert "<p>ann-1</p>" in opened.observation.text
+        asked = await service.probes.GetTaskRule(probe_pb2.GetTaskRuleRequest(session_id="s"), timeout=30)
+        rule = asked.rule.webarena
+        assert json.loads(rule.eval_json)["reference_url"] == rule.site_urls["__SHOPPING__"] + "/x"
+        assert (rule.intent, rule.dialect) == ("Do 1", probe_pb2.WEB_ARENA_DIALECT_VAB_LITE)
+
+
+@pytest.mark.slow
+async def test_a_login_serves_one_session_at_a_time_and_is_renewed_when_stale(make_service, arena, shop):
+    async for service in make_service(SessionsConfig(reset_timeout_seconds=90), suites=[arena()]):
+        assert "ann-1" in (await create(service, 0, "a")).observation.text
+        assert "ann-2" in (await create(service, 0, "b")).observation.text
+        await close(service, "a")
+        assert "ann-1" in (await create(service, 0, "c")).observation.text
+        request = env_pb2.StepRequest(session_id="c", action_text='do(action="Click", element="0")')
+        await service.environment.Step(request, timeout=30)
+        assert "ann-1" not in shop.signed_in
+        await close(service, "c")
+        assert "ann-3" in (await create(service, 0, "d")).observation.text
+
+
+@pytest.mark.slow
+async def test_a_site_that_is_broken_makes_no_session(make_service, arena, shop, reason):
+    async for service in make_service(SessionsConfig(reset_timeout_seconds=90), suites=[arena()]):
+        shop.status = 503
+        assert await refused(create(service, 0, "a"), reason) == "SITE_UNAVAILABLE"
+        shop.status, shop.refuses = 200, True
+        assert await refused(create(service, 0, "a"), reason) == "SITE_UNAVAILABLE"
+        shop.refuses = False
+        assert (await create(service, 0, "a")).session.session_id == "a"
+
+
+@pytest.mark.slow
+async def test_a_site_bears_so_many_sessions_and_one_that_changes_it(make_service, arena, reason):
+    async for service in make_service(SessionsConfig(reset_timeout_seconds=90), suites=[arena(max_sessions=2)]):
+        await create(service, 2, "changing")
+        assert await refused(create(service, 2, "second"), reason) == "SITE_BUSY"
+        await create(service, 0, "reading")
+        assert await refused(create(service, 0, "third"), reason) == "SITE_BUSY"
+        await close(service, "changing")
+        await create(service, 2, "second")
+
+
+@pytest.mark.slow
+async def test_a_site_is_reset_after_a_task_that_changes_it(make_service, arena, shop, reason):
+    shop.resetting = asyncio.Event()
+    suite = arena(reset_url=f"{shop.url}/reset")
+    async for service in make_service(SessionsConfig(reset_timeout_seconds=90), suites=[suite]):
+        await create(service, 0, "a")
+        await close(service, "a")
+        assert shop.resets == 0
+        await create(service, 2, "b")
+        await close(service, "b")
+        assert await refused(create(service, 0, "c"), reason) == "SITE_BUSY"
+        shop.resetting.set()
+        await suite.resets()
+        await create(service, 0, "c")
+        assert shop.resets == 1
+
+
+async def test_a_file_with_start_addresses_is_a_suite(make_service, shop, tmp_path):
+    file = tmp_path / "own.yaml"
+    file.write_text(
+        f"suite: own\nsites:\n  shop: {{url: '{shop.url}'}}\ntasks:\n"
+        "  - {id: look, site: shop, start_url: /shelf, instruction: Look., success: document.title === '/signout'}\n"
+        f"  - {{id: whole, start_url: '{shop.url}/whole', instruction: Look too.}}\n"
+    )
+    async for service in make_service(SessionsConfig(reset_timeout_seconds=90), suites=[load_own(file)]):
+        task = env_pb2.TaskRef(suite="own", task_id="look")
+        opened = await service.environment.CreateSession(
+            env_pb2.CreateSessionRequest(session_id="s", task=task), timeout=30
+        )
+        assert (opened.instruction, opened.observation.title) == ("Look.", "/shelf")
+        rule = (await service.probes.GetTaskRule(probe_pb2.GetTaskRuleRequest(session_id="s"), timeout=30)).rule
+        asked = probe_pb2.ProbeRequest(session_id="s", javascript=rule.native.reward_javascript)
+        assert json.loads((await service.probes.Probe(asked, timeout=30)).value_json) == {"done": False, "reward": 0}
+        step = env_pb2.StepRequest(session_id="s", action_text='do(action="Click", element="0")')
+        await service.environment.Step(step, timeout=30)
+        assert json.loads((await service.probes.Probe(asked, timeout=30)).value_json) == {"done": True, "reward": 1}
+        task = env_pb2.TaskRef(suite="own", task_id="whole")
+        request = env_pb2.CreateSessionRequest(session_id="t", task=task)
+        assert (await service.environment.CreateSession(request, timeout=30)).observation.title == "/whole"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("suite: a", "tasks"),
+        ("suite: a\ntasks: [{id: x, instruction: y, start_url: /z}]", "no http address"),
+        ("suite: a\ntasks: [{id: x, instruction: y, site: b}]", "no site 'b'"),
+        ("suite: [", "own.yaml"),
+    ],
+)
+async def test_a_file_that_is_no_suite_says_why(tmp_path, text, said):
+    file = tmp_path / "own.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=said):
+        load_own(file)
+
+
+async def test_names_of_suites_are_unique(tmp_path):
+    file = tmp_path / "own.yaml"
+    file.write_text("suite: miniwob\ntasks: [{id: x, instruction: y, start_url: 'http://a'}]")
+    with pytest.raises(ConfigError, match="miniwob is there twice"):
+        make_suites(SuitesConfig(files=(file,)))
+
+
+async def test_the_published_lists_are_read_where_they_are_installed():
+    sites = {name: {"url": f"http://{name.replace('_', '-')}.test"} for name in
+             ("shopping", "shopping_admin", "reddit", "gitlab", "map", "wikipedia")}  # fmt: skip
+    for name, count in (("webarena-lite", 165), ("webarena", 812)):
+        try:
+            suite = load_webarena(WebArenaConfig.model_validate({"name": name, "tasks": name, "sites": sites}))
+        except ConfigError as error:
+            pytest.skip(str(error))
+        assert len(suite.tasks()) == count
+        assert not any("__SHOPPING" in rule.eval_json for task in suite.tasks() if (rule := suite.rule(task)))
