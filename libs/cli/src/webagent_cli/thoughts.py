@@ -25,7 +25,7 @@ async def add_thoughts(run: Run, config: LoopConfig, inference: str, display: Di
     thinker: Thinker = Endpoint(settings.endpoint, model=settings.model) if settings.endpoint else Template()
     partial = run.reasoned_demos.with_suffix(".partial")
     partial.unlink(missing_ok=True)
-    client = InferenceClient(TargetConfig(target=inference), LimitsConfig(), f"{run.id}-thoughts")
+    client = InferenceClient(TargetConfig(target=inference), LimitsConfig(), f"{run.id}-thoughts", training=False)
     store = PayloadStore(PayloadConfig(uri=run.payloads.as_uri()))
     left_out: Counter[str] = Counter()
     written = 0

@@ -25,7 +25,7 @@ MOVE_SECONDS = 600.0
 PROTOCOL = "jetstream"
 
 
-class JetStreamFiles(AsyncFileSystem):
+class JetStreamFiles(AsyncFileSystem):  # type: ignore[misc]
     """The buckets of one NATS server."""
 
     protocol = PROTOCOL
@@ -90,7 +90,7 @@ class JetStreamFiles(AsyncFileSystem):
     async def _read(self, path: str, into: IO[bytes]) -> None:
         async with self._bucket(path) as (store, name):
             # Without a place to write to the library would join the chunks one by one, which takes minutes for a model.
-            await store.get(name, writeinto=into)  # type: ignore[arg-type]
+            await store.get(name, writeinto=into)
 
     @asynccontextmanager
     async def _bucket(self, path: str, *, create: bool = False) -> AsyncIterator[tuple[ObjectStore, str]]:
@@ -120,7 +120,7 @@ class JetStreamFiles(AsyncFileSystem):
         try:
             connection = await nats.connect(
                 f"nats://{self._server}",
-                connect_timeout=CONNECT_SECONDS,  # type: ignore[arg-type]
+                connect_timeout=CONNECT_SECONDS,
                 allow_reconnect=False,
                 **options,
             )
