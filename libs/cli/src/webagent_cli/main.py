@@ -131,11 +131,12 @@ def rescore(
     ] = None,
     phase: Annotated[str | None, typer.Option(help="Evaluation of the run; else all of them.")] = None,
     runs: RunsOption = RUNS,
+    settings: SetOption = None,
 ) -> None:
     """Judges a run's evaluations again from their evidence, with no browser, and says which verdicts change."""
     from webagent_cli.rescoring import rescore as command  # noqa: PLC0415
 
-    _run(lambda: command(run, runs=runs, phase=phase, dialect=dialect, strict=strict))
+    _run(lambda: command(run, runs=runs, phase=phase, dialect=dialect, strict=strict, settings=settings or []))
 
 
 @app.command()
