@@ -1,4 +1,4 @@
-"""Evaluations as tables: the paper's form, marked when incomplete, beside other runs and the published numbers."""
+"""Evaluations as tables, beside other runs and published numbers, judged again, and as studies with their plots."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,16 +10,19 @@ from webagent.evaluator.v1 import evaluator_pb2
 from webagent.trajectory.v1 import trajectory_pb2
 from webagent_cli.clients import Clients
 from webagent_cli.comparison import compared, find_episodes
-from webagent_cli.config import PortsConfig
-from webagent_cli.episodes import Trajectory
+from webagent_cli.config import LoopConfig, PortsConfig, load_loop
+from webagent_cli.episodes import Job, Player, Trajectory
 from webagent_cli.published import SITES, TABLE_2
 from webagent_cli.rescoring import rescore_episodes
 from webagent_cli.runs import new_run
 from webagent_cli.stack import Addresses
+from webagent_cli.studies import write_studies
+from webagent_cli.study import arms_of, budgets_of, by_arms, by_samples
 from webagent_cli.tables import sheet_of
 from webagent_runtime import delimited
 from webagent_runtime.config import ConfigError
 
+ROOT = Path(__file__).resolve().parents[3]
 COUNTS = {"shopping": 45, "shopping_admin": 35, "gitlab": 30, "map": 26, "reddit": 19, "wikipedia": 10}
 SUCCESS, FAILURE, INVALID = (
     evaluator_pb2.OUTCOME_SUCCESS,
@@ -113,3 +116,49 @@ def test_a_comparison_names_a_run_and_maybe_a_phase(tmp_path: Path) -> None:
 def test_every_published_row_has_a_number_for_each_column() -> None:
     assert all(len(values) == len(SITES) + 1 for _, values in TABLE_2)
     assert len(TABLE_2) == 16
+
+
+# ---- studies ---------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def config() -> LoopConfig:
+    return load_loop(ROOT / "configs" / "quick.yaml")
+
+
+def test_the_arms_of_a_study_differ_in_one_thing(config: LoopConfig) -> None:
+    turns = arms_of("turns", config, budgets=budgets_of("10, 5"), samples=1)
+    assert [(arm.name, arm.config.agent.max_turns) for arm in turns] == [("turns-5", 5), ("turns-10", 10)]
+    thinking = arms_of("thinking", config, budgets=[], samples=1)
+    assert [arm.config.agent.thinking for arm in thinking] == [False, True]
+    samples = arms_of("samples", config, budgets=[], samples=3)
+    seeds = {Player("r", "p", config, sample=arm.sample).spec(Job("a", 7)).sampled.sampling.seed for arm in samples}
+    assert len(seeds) == 3
+    with pytest.raises(ConfigError, match="unknown study"):
+        arms_of("luck", config, budgets=[], samples=1)
+    with pytest.raises(ConfigError, match="--budgets takes"):
+        budgets_of("5,many")
+
+
+async def test_several_samples_of_a_page_give_pass_at_k(clients: Clients, config: LoopConfig) -> None:
+    arms = arms_of("samples", config, budgets=[], samples=2)
+    first = [episode("click", n, SUCCESS if n == 0 else FAILURE, "miniwob") for n in range(4)]
+    second = [episode("click", n, SUCCESS if n < 2 else FAILURE, "miniwob") for n in range(4)]
+    found = await by_samples(clients, "samples", list(zip(arms, (first, second), strict=True)))
+    assert found.lines == [["1", "37.5 %", "37.5 %"], ["2", "50.0 %", "37.5 %"]]
+    assert found.picture().startswith("<svg")
+
+
+async def test_a_study_is_a_table_and_a_plot_in_the_report(
+    clients: Clients, config: LoopConfig, tmp_path: Path
+) -> None:
+    run = new_run(tmp_path, "swept", label="study")
+    run.config.write_text(config.to_yaml())
+    arms = arms_of("turns", config, budgets=[5, 10], samples=1)
+    few = [episode("click", n, FAILURE, "miniwob") for n in range(4)]
+    more = [episode("click", n, SUCCESS if n else FAILURE, "miniwob") for n in range(4)]
+    found = await by_arms(clients, "turns", list(zip(arms, (few, more), strict=True)))
+    run.study("turns").write_text(found.model_dump_json())
+    write_studies(run)
+    page = run.report.read_text()
+    assert "<svg" in page
+    assert "75 % [30, 95] n=4" in page
+    assert "turns-5 minus turns-10: -75 points" in page

@@ -28,7 +28,7 @@ from webagent_evaluator.sessions import Sessions
 from webagent_evaluator.verdicts import NoVerdictError
 from webagent_runtime.client import open_channel
 from webagent_runtime.config import ClientConfig, ServerConfig
-from webagent_runtime.errors import from_rpc
+from webagent_runtime.errors import ServiceError, from_rpc
 from webagent_runtime.server import Server
 from webagent_runtime.testing import free_port
 
@@ -56,11 +56,14 @@ class Probes(probe_pb2_grpc.ProbeServiceServicer):
     def __init__(self, env: probe_pb2_grpc.ProbeServiceAsyncStub) -> None:
         self._env = env
         self.rule = probe_pb2.WebArenaRule()
+        self.crashed = False
 
     async def GetTaskRule(self, request: probe_pb2.GetTaskRuleRequest, _: Any) -> probe_pb2.GetTaskRuleResponse:
         return probe_pb2.GetTaskRuleResponse(rule=probe_pb2.TaskRule(webarena=self.rule))
 
     async def Probe(self, request: probe_pb2.ProbeRequest, _: Any) -> probe_pb2.ProbeResponse:
+        if self.crashed:
+            raise ServiceError(grpc.StatusCode.ABORTED, "BROWSER_CRASHED", "the browser crashed")
         try:
             return await self._env.Probe(request, timeout=TIMEOUT)
         except grpc.aio.AioRpcError as error:
@@ -74,11 +77,11 @@ class Bench:
         self, stub: evaluator_pb2_grpc.EvaluatorServiceAsyncStub, probes: Probes, address: str, session_id: str
     ) -> None:
         self.stub = stub
-        self._probes = probes
+        self.probes = probes
         self._where = (address, session_id)
 
     async def evaluate(self, task_rule: probe_pb2.WebArenaRule, answer: str | None = None) -> pb.Verdict:
-        self._probes.rule = task_rule
+        self.probes.rule = task_rule
         address, session_id = self._where
         request = pb.EvaluateRequest(session_address=address, session_id=session_id, answer=answer)
         return (await self.stub.Evaluate(request, timeout=TIMEOUT)).verdict
@@ -211,6 +214,14 @@ async def test_a_whole_page_is_kept_small_enough_to_travel(bench_of: BenchOf) ->
     assert from_rpc(error.value).reason == "NO_EVIDENCE"
 
 
+async def test_a_browser_that_crashed_leaves_a_verdict_on_the_answer_alone(bench_of: BenchOf) -> None:
+    bench = await bench_of()
+    bench.probes.crashed = True
+    assert (await bench.evaluate(rule(answers(exact_match="a")), "a")).outcome == pb.OUTCOME_SUCCESS
+    verdict = await bench.evaluate(rule({"eval_types": ["url_match"], "reference_url": "http://site.test/"}))
+    assert (verdict.outcome, verdict.reason) == (pb.OUTCOME_INVALID, "BROWSER_CRASHED")
+
+
 async def test_a_page_that_does_not_load_makes_the_verdict_invalid(bench_of: BenchOf) -> None:
     verdict = await (await bench_of()).evaluate(
         rule(contents(f"http://127.0.0.1:{free_port()}/", "", must_include=["a"]))
@@ -229,6 +240,7 @@ async def test_javascript_of_a_task_that_throws_is_a_failure_and_not_a_fault(ben
         contents("last", "func:__import__('os').system('true')", exact_match="0"),
         contents("last", "open('/etc/passwd').read()", exact_match="0"),
         contents("func:eval('1')", "", exact_match="0"),
+        contents("__WIKIPEDIA__/wiki", "", must_include=["a"]),
         {"eval_types": ["guess"]},
         {"eval_types": []},
         {"eval_types": ["url_match"], "reference_url": None},

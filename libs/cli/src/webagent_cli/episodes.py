@@ -8,6 +8,7 @@ on where it was.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,7 @@ class Player:
     expert: bool = False
     temperature: float = 1.0
     min_version: int = 0
+    sample: int = 0
 
     def spec(self, job: Job) -> trajectory_pb2.EpisodeSpec:
         """The episode's specification, with an id of its own for each attempt."""
@@ -61,10 +63,16 @@ class Player:
             spec.expert.SetInParent()
         else:
             sampling = inference_pb2.SamplingSettings(
-                temperature=self.temperature, max_tokens=self.config.agent.max_reply_tokens, seed=job.seed
+                temperature=self.temperature, max_tokens=self.config.agent.max_reply_tokens, seed=self._draw(job)
             )
             spec.sampled.CopyFrom(trajectory_pb2.SampledPolicy(sampling=sampling, min_weights_version=self.min_version))
         return spec
+
+    def _draw(self, job: Job) -> int:
+        """Seed of the reply's random choices: the page's, but for further samples of one page."""
+        if not self.sample:
+            return job.seed
+        return int.from_bytes(hashlib.sha256(f"{job.seed}/{self.sample}".encode()).digest()[:4], "big")
 
     def played(self, trajectory: Trajectory) -> bool:
         """Whether an episode was played under these settings, screenshots apart."""

@@ -121,6 +121,38 @@ def evaluate(
 
 
 @app.command()
+def study(
+    kind: Annotated[str, typer.Argument(help="turns, thinking or samples.")],
+    config: ConfigOption = QUICK,
+    run: Annotated[str | None, typer.Option(help="Of this run's newest policy; else of the base model.")] = None,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Temperature 0 instead of the configuration's.")] = False,
+    name: Annotated[str | None, typer.Option(help="Name of the study; one that exists goes on.")] = None,
+    budgets: Annotated[str, typer.Option(help="turns: the budgets, with commas between them.")] = "5,10,15,20,25,30",
+    samples: Annotated[int, typer.Option(min=1, max=256, help="samples: how many of each page.")] = 4,
+    runs: RunsOption = RUNS,
+    settings: SetOption = None,
+) -> None:
+    """Evaluates with one thing varied: the turn budget, thinking, or the number of samples; table and plot."""
+
+    def command() -> None:
+        from webagent_cli.standalone import Who  # noqa: PLC0415
+        from webagent_cli.study import budgets_of, study  # noqa: PLC0415
+
+        study(
+            kind,
+            config,
+            Who(run=run, greedy=greedy),
+            runs=runs,
+            name=name,
+            budgets=budgets_of(budgets),
+            samples=samples,
+            settings=settings or [],
+        )
+
+    _run(command)
+
+
+@app.command()
 def rescore(
     run: RunArgument = "latest",
     dialect: Annotated[
@@ -131,11 +163,12 @@ def rescore(
     ] = None,
     phase: Annotated[str | None, typer.Option(help="Evaluation of the run; else all of them.")] = None,
     runs: RunsOption = RUNS,
+    settings: SetOption = None,
 ) -> None:
     """Judges a run's evaluations again from their evidence, with no browser, and says which verdicts change."""
     from webagent_cli.rescoring import rescore as command  # noqa: PLC0415
 
-    _run(lambda: command(run, runs=runs, phase=phase, dialect=dialect, strict=strict))
+    _run(lambda: command(run, runs=runs, phase=phase, dialect=dialect, strict=strict, settings=settings or []))
 
 
 @app.command()

@@ -20,6 +20,7 @@ from webagent_cli.payloads import local_payload
 from webagent_cli.progress import duration
 from webagent_cli.result import PHASES, Result, outcomes_of
 from webagent_cli.runs import Run, find_run
+from webagent_cli.studies import read_studies, write_studies
 
 EPISODES = 12
 FAILURES = 4
@@ -164,6 +165,7 @@ def write_report(run: Run) -> Path:
     environment = Environment(loader=PackageLoader("webagent_cli"), autoescape=select_autoescape(["html", "j2"]))
     page = environment.get_template("report.html.j2").render(
         result=result,
+        studies=read_studies(run),
         config=config,
         config_yaml=config.to_yaml(),
         phases=present,
@@ -207,6 +209,10 @@ def _facts(result: Result, config: LoopConfig) -> list[tuple[str, str]]:
 def report(name: str, *, runs: Path) -> None:
     """Writes the page of a finished run and says where it is."""
     run = find_run(runs, name)
+    if not run.result.is_file() and read_studies(run):
+        write_studies(run)
+        Console().print(f"{run.report}", highlight=False, soft_wrap=True)
+        return
     if not run.result.is_file():
         raise ConfigError(f"run {run.id} is not finished: continue it with `webagent train --resume --run {run.id}`")
     Console().print(f"{write_report(run)}", highlight=False, soft_wrap=True)

@@ -18,7 +18,7 @@ from webagent_runtime.config import ConfigError
 from webagent_runtime.errors import from_rpc
 
 from webagent_cli.clients import CALL_SECONDS, Clients
-from webagent_cli.config import load_loop
+from webagent_cli.config import load_loop, parse_settings
 from webagent_cli.episodes import Trajectory
 from webagent_cli.journal import read_episodes
 from webagent_cli.progress import Display
@@ -46,8 +46,10 @@ class Rescored:
     kept: Counter[str] = field(default_factory=Counter)
 
 
-def rescore(name: str, *, runs: Path, phase: str | None, dialect: str | None, strict: bool | None) -> None:
-    """Judges the evaluations of a run again and writes what came of it."""
+def rescore(
+    name: str, *, runs: Path, phase: str | None, dialect: str | None, strict: bool | None, settings: list[str]
+) -> None:
+    """Judges the evaluations of a run again and writes what came of it; `settings` may name a judge."""
     if dialect is not None and dialect not in DIALECTS:
         raise ConfigError(f"unknown dialect {dialect!r}: there are {', '.join(DIALECTS)}")
     display, run = Display(), find_run(runs, name)
@@ -64,7 +66,7 @@ def rescore(name: str, *, runs: Path, phase: str | None, dialect: str | None, st
             _write(path, again)
             _show(display, run, each, again, path)
 
-    with_stack(run, load_loop(run.config), display, work, services=("evaluator",))
+    with_stack(run, load_loop(run.config, parse_settings(settings)), display, work, services=("evaluator",))
 
 
 async def rescore_episodes(

@@ -2,7 +2,7 @@
 
 runs/<id>/  config.yaml  config/<service>.yaml  logs/<service>.log  ledger.sqlite  archive.trajectories
             demos.trajectories  eval-<phase>.trajectories  eval-<phase>.md  checkpoints/  policies/<n>/
-            payloads/  nats/  phases.json  result.json  report.html
+            payloads/  nats/  phases.json  result.json  study-<kind>.json  report.html
 """
 
 import datetime
@@ -71,6 +71,10 @@ class Run:
     def table(self, phase: str) -> Path:
         """The success rates of a phase, as Markdown."""
         return self.path / f"eval-{phase}.md"
+
+    def study(self, kind: str) -> Path:
+        """The figures of a study."""
+        return self.path / f"study-{kind}.json"
 
     @property
     def archive(self) -> Path:

@@ -38,17 +38,12 @@ def evaluation(
 ) -> None:
     """Plays the held-out seeds that have not been SCORED yet, and prints and writes the table."""
     display = Display()
-    trained = find_run(runs, who.run) if who.run else None
-    config = load_loop(trained.config if trained else path, parse_settings(settings))
+    config, here = opened(path, who, runs=runs, name=name, label="eval", settings=settings)
     if published and config.tasks.suite == "miniwob":
         raise ConfigError("--published is for tasks on the paper's sites, and MiniWoB's are on none")
     others = [find_episodes(runs, other) for other in compare]
-    here = trained or _named(runs, name, config)
-    version = newest_version(trained) if trained else 0
-    temperature = 0.0 if who.greedy else config.eval.temperature
-    phase = "expert" if who.expert else f"v{version}_t{temperature:g}"
-    player = Player(here.id, phase, config, expert=who.expert, temperature=temperature, min_version=version)
-    todo = evaluation_jobs(config, phase)
+    player = player_of(here, who, config)
+    phase, todo = player.phase, evaluation_jobs(config, player.phase)
 
     async def work(clients: Clients) -> None:
         outcomes = await play_phase(clients, player, todo, here.episodes(phase), display)
@@ -60,29 +55,45 @@ def evaluation(
         display.say(f"episodes: {here.episodes(phase)}\ntable: {here.table(phase)}")
 
     if unsettled(player, todo, here.episodes(phase)):
-        _prepare(config, display)
+        prepare(config, display)
         with_stack(here, config, display, work)
     else:
         with_stack(here, config, display, work, services=("evaluator",))
 
 
-def _named(runs: Path, name: str | None, config: LoopConfig) -> Run:
-    """A new evaluation, or one that goes on where it stopped."""
+def opened(
+    path: Path, who: Who, *, runs: Path, name: str | None, label: str, settings: list[str]
+) -> tuple[LoopConfig, Run]:
+    """The configuration, and the run that episodes are kept in: that of the policy, a named one, or a new one."""
+    if who.run:
+        trained = find_run(runs, who.run)
+        return load_loop(trained.config, parse_settings(settings)), trained
+    config = load_loop(path, parse_settings(settings))
     if name is None or not (runs / name).exists():
-        here = new_run(runs, name, label="eval")
+        here = new_run(runs, name, label=label)
         here.config.write_text(config.to_yaml())
-        return here
+        return config, here
     here = find_run(runs, name)
     if here.config.read_text() != config.to_yaml():
-        raise ConfigError(f"evaluation {name!r} was begun with another configuration: choose another --name")
-    return here
+        raise ConfigError(f"{name!r} was begun with another configuration: choose another --name")
+    return config, here
+
+
+def player_of(here: Run, who: Who, config: LoopConfig, *, suffix: str = "", sample: int = 0) -> Player:
+    """Who plays, under a phase's name that says so."""
+    version = newest_version(here) if who.run else 0
+    temperature = 0.0 if who.greedy else config.eval.temperature
+    phase = ("expert" if who.expert else f"v{version}_t{temperature:g}") + suffix
+    return Player(
+        here.id, phase, config, expert=who.expert, temperature=temperature, min_version=version, sample=sample
+    )
 
 
 def demonstrations(path: Path, *, runs: Path, run: str | None, settings: list[str]) -> None:
     """Has the scripted experts play; the successes are written as trajectories."""
     display = Display()
     config = load_loop(path, parse_settings(settings))
-    _prepare(config, display)
+    prepare(config, display)
     here = new_run(runs, run, label="demos")
     here.config.write_text(config.to_yaml())
 
@@ -94,7 +105,8 @@ def demonstrations(path: Path, *, runs: Path, run: str | None, settings: list[st
     with_stack(here, config, display, work)
 
 
-def _prepare(config: LoopConfig, display: Display) -> None:
+def prepare(config: LoopConfig, display: Display) -> None:
+    """Makes sure that this machine has what playing needs."""
     check_offers(config)
     prepare_model(config.model, display.say)
     refuse_missing(config)

@@ -245,8 +245,10 @@ async def _address(target: Mapping[str, object], browser: Browser, manner: Manne
     url = text(target.get("url"), "url", manner)
     if url == "last":
         return ""
-    if not url.startswith(FUNCTION):
+    if url.startswith(("http://", "https://")):
         return url
+    if not url.startswith(FUNCTION):
+        raise malformed(f"{url[:80]!r} is no address; does its site have one?")
     name, arguments = call_of(url.removeprefix(FUNCTION))
     match name, arguments:
         case "reddit_get_post_url", [argument]:
