@@ -8,6 +8,9 @@ from pathlib import Path
 
 import charts
 import pytest
+from google.protobuf import json_format
+from webagent.trainer.v1 import trainer_pb2
+from webagent_trainer.config import parse_run
 
 DOCUMENTS = sorted((charts.ROOT / "k8s").glob("*.md")) + sorted(charts.CHARTS.glob("*/README.md"))
 TEXTS = [*DOCUMENTS, *sorted(charts.EXAMPLES.glob("*.yaml"))]
@@ -52,3 +55,8 @@ def test_a_run_takes_ten_commands() -> None:
     assert len(block.strip().splitlines()) == 10
     for name in re.findall(r"deployment/webagent-(\w+)", block):
         assert name in charts.SERVICES
+
+
+def test_the_run_to_start_by_grpc_is_one_that_the_trainer_takes() -> None:
+    request = json_format.Parse((charts.EXAMPLES / "run.json").read_text(), trainer_pb2.StartRunRequest())
+    assert parse_run(request.config_yaml).run_directory.name == request.run_id

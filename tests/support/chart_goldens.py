@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import typing
+from functools import cache
 from pathlib import Path
 
 import chart_tools
@@ -34,27 +35,24 @@ def lacks_backend(name: str) -> bool:
     return name in BACKEND_OF and BACKEND_OF[name] not in known
 
 
-def golden(name: str, major: int = 3) -> str:
-    """The render of an example, without the pods of `helm test`."""
-    chart = CHART_OF.get(name, "webagent")
-    key = "global.imageRegistry"
-    text = charts.template(
-        chart,
-        charts.EXAMPLES / f"{name}.yaml",
-        values={key: "registry.example"},
-        major=major,
-        options=("--skip-tests",),
-    )
-    documents = [f"---\n{document.strip()}\n" for document in text.split("\n---\n") if document.strip(" -\n")]
+@cache
+def _text(name: str) -> str:
+    """An example as Helm renders it, without the pods of `helm test`."""
+    values = {"global.imageRegistry": "registry.example"}
+    file = charts.EXAMPLES / f"{name}.yaml"
+    return charts.template(CHART_OF.get(name, "webagent"), file, values=values, options=("--skip-tests",))
+
+
+def golden(name: str) -> str:
+    """What is kept of an example's render: all, or the part that it is about."""
+    documents = [f"---\n{document.strip()}\n" for document in _text(name).split("\n---\n") if document.strip(" -\n")]
     part = PART_OF.get(name)
     return "".join(each for each in documents if part is None or f"/charts/{part}/templates/" in each.splitlines()[1])
 
 
 def render_example(name: str) -> charts.Render:
     """All objects of an example."""
-    chart = CHART_OF.get(name, "webagent")
-    values = {"global.imageRegistry": "registry.example"}
-    return charts.render(chart, charts.EXAMPLES / f"{name}.yaml", values=values)
+    return charts.Render(name, tuple(charts.parse(_text(name))))
 
 
 def main() -> None:

@@ -18,17 +18,22 @@ What is particular to the trainer. Rank 0, on the first pod, serves; the other r
 {{- printf "%s-%s" (include "common.fullname" . | trunc 36 | trimSuffix "-") (sha256sum $content | trunc 8) -}}
 {{- end -}}
 
-{{/* The name of the first pod, which holds the rendezvous. */}}
-{{- define "trainer.firstPod" -}}
-{{- $headless := printf "%s-headless.%s.svc" (include "common.fullname" .) .Release.Namespace -}}
-{{- if eq .Values.mode "service" -}}
-{{- printf "%s-0.%s" (include "common.fullname" .) $headless -}}
-{{- else if eq .Values.launcher "jobset" -}}
-{{- $name := include "trainer.jobName" . -}}
-{{- printf "%s-trainer-0-0.%s.%s.svc" $name $name .Release.Namespace -}}
-{{- else -}}
-{{- printf "%s-0.%s" (include "trainer.jobName" .) $headless -}}
+{{/* The name of a pod: dict ctx, index. */}}
+{{- define "trainer.pod" -}}
+{{- $values := .ctx.Values -}}
+{{- $name := include "trainer.jobName" .ctx -}}
+{{- $subdomain := printf "%s-headless" (include "common.fullname" .ctx) -}}
+{{- if eq $values.mode "service" -}}
+{{- $name = include "common.fullname" .ctx -}}
+{{- else if eq $values.launcher "jobset" -}}
+{{- $subdomain = $name -}}
+{{- $name = printf "%s-trainer-0" $name -}}
 {{- end -}}
+{{- printf "%s-%s.%s.%s.svc" $name .index $subdomain .ctx.Release.Namespace -}}
+{{- end -}}
+
+{{- define "trainer.firstPod" -}}
+{{- include "trainer.pod" (dict "ctx" . "index" "0") -}}
 {{- end -}}
 
 {{- define "trainer.spec" -}}
@@ -105,7 +110,10 @@ egress:
   {{- end }}
 {{- end -}}
 
-{{/* The arguments of the container follow as $@. When a rank fails, all start anew, from the checkpoint. */}}
+{{/*
+The arguments of the container follow as $@. When a rank fails, all start anew, from the checkpoint. torchrun numbers pods
+in the order of their addresses: names, of which that ending in -0 is the first, and not IP addresses.
+*/}}
 {{- define "trainer.torchrun" -}}
 {{- $values := .ctx.Values -}}
 {{- if gt (int $values.nodes) 1 -}}
@@ -113,7 +121,8 @@ egress:
 exec python -m torch.distributed.run --nnodes={{ $values.nodes }} --nproc-per-node={{ .ranks }} \
   --max-restarts={{ $values.maxRestarts }} --rdzv-id={{ $values.runId }} --rdzv-backend=c10d \
   --rdzv-endpoint={{ include "trainer.firstPod" .ctx }}:{{ $values.rendezvousPort }} \
-  --rdzv-conf=is_host="$first",join_timeout=1800 --local-addr="$POD_IP" -m webagent_trainer "$@"
+  --rdzv-conf=is_host="$first",join_timeout=1800 \
+  --local-addr="{{ include "trainer.pod" (dict "ctx" .ctx "index" "$NODE_INDEX") }}" -m webagent_trainer "$@"
 {{- else -}}
 exec python -m torch.distributed.run --standalone --nproc-per-node={{ .ranks }} \
   --max-restarts={{ $values.maxRestarts }} -m webagent_trainer "$@"
