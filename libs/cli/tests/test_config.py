@@ -50,6 +50,7 @@ def test_the_resolved_configuration_means_the_same(tmp_path: Path) -> None:
         ("agent.promt=compact", "nearest known key is agent.prompt"),
         ("rl.group_size=1", "greater than or equal to 2"),
         ("variant=r1-cot", "set agent.thinking"),
+        ("rl.method={name: ppo}", "none of m-grpo"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(setting: str, message: str) -> None:

@@ -25,6 +25,8 @@ ROOT = Path(__file__).resolve().parents[3]
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
+MORE = {"entropy": 0.5, "gradient_share_success": 0.6, "gradient_share_failure": 0.4, "staleness": 0.0}
+MORE |= {"zero_variance_share": 0.25, "invalid_share": 0.0}
 INSTRUCTION = 'Click "<b>OK</b>".'
 
 
@@ -67,7 +69,7 @@ def run(tmp_path: Path, config: LoopConfig) -> Run:
             kept = picture if job.screenshots else None
             delimited.append(run.episodes(phase), episode(job.task, job.seed, success=success, picture=kept))
     iterations = [
-        Iteration(phase="rl", iteration=i, at=0.0, metrics={"reward_mean": i / 10, "ratio_mean": 1.001})
+        Iteration(phase="rl", iteration=i, at=0.0, metrics={"reward_mean": i / 10, "ratio_mean": 1.001} | MORE)
         for i in range(1, 6)
     ]
     result = Result(
@@ -105,6 +107,10 @@ def test_the_page_is_whole_and_needs_nothing_else(run: Run) -> None:
     assert page.count('<details class="episode"') == EPISODES
     assert base64.b64encode(PIXEL).decode() in page
     assert "+25.0 points" in page
+    for title in ("Entropy", "Whose tokens pull", "What teaches nothing"):
+        assert title in page
+    # All of its numbers are 0.
+    assert "Versions between" not in page
     assert "10 min 00 s" in page
 
 

@@ -33,7 +33,7 @@ def begin(crew: Crew, model: Path, **settings: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stage", "bf16"), [(1, False), (1, True), pytest.param(2, True, marks=pytest.mark.slow), (3, True)]
+    ("stage", "bf16"), [(1, False), *(pytest.param(n, True, marks=pytest.mark.slow) for n in (1, 2)), (3, True)]
 )
 def test_a_checkpoints_weights_are_taken_and_its_optimizer_is_not(
     crew: Crew, tiny_model: Path, tmp_path: Path, stage: int, bf16: bool

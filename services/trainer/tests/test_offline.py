@@ -76,7 +76,7 @@ async def do(queue: Queue, config: RunConfig, crew: type[Crew] = Crew) -> list[d
     return [json.loads(line) for line in (config.run_directory / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("name", ["m-grpo", "awr"])
+@pytest.mark.parametrize("name", ["m-grpo", pytest.param("awr", marks=pytest.mark.slow)])
 async def test_a_run_learns_from_a_file_and_its_weights_begin_another(
     queue: Queue, tiny_model: Path, tmp_path: Path, name: str
 ) -> None:

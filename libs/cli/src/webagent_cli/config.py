@@ -132,6 +132,9 @@ class BcConfig(Config):
     batch_rows: int = Field(default=16, ge=1, description="Rows of one optimizer step.")
 
 
+METHODS = ("m-grpo", "filtered-bc", "awr", "digirl", "webrl")
+
+
 class RlConfig(Config):
     """Multi-turn GRPO."""
 
@@ -154,6 +157,13 @@ class RlConfig(Config):
         default={"name": "m-grpo"},
         description="`name`: m-grpo, filtered-bc, awr, digirl or webrl; beside it the method's own settings.",
     )
+
+    @field_validator("method")
+    @classmethod
+    def _known(cls, method: dict[str, object]) -> dict[str, object]:
+        if method.get("name") not in METHODS:
+            raise ValueError(f"name {method.get('name')!r} is none of {', '.join(METHODS)}")
+        return method
 
 
 class DeepSpeedConfig(Config):

@@ -15,6 +15,7 @@ from webagent_runtime.config import ConfigError
 from webagent_cli import charts
 from webagent_cli.charts import Series
 from webagent_cli.config import LoopConfig, load_loop
+from webagent_cli.curves import further_curves
 from webagent_cli.episodes import Trajectory, succeeded
 from webagent_cli.payloads import local_payload
 from webagent_cli.progress import duration
@@ -141,6 +142,7 @@ def _curves(result: Result) -> list[tuple[str, str, Markup]]:
         picture = charts.line_chart(lines, x, y, label="Importance ratio by iteration", band=(0.98, 1.02))
         caption = "Trainer over sampler at equal weights: inside the band, both compute the same policy."
         found.append(("Importance ratio", caption, picture))
+    found += further_curves(rl)
     losses = [(one.iteration, one.metrics["loss"]) for one in bc if "loss" in one.metrics]
     if losses:
         measured = [(one.iteration, one.metrics["held_out_loss"]) for one in bc if "held_out_loss" in one.metrics]
