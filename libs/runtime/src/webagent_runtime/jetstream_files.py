@@ -25,7 +25,7 @@ MOVE_SECONDS = 600.0
 PROTOCOL = "jetstream"
 
 
-class JetStreamFiles(AsyncFileSystem):
+class JetStreamFiles(AsyncFileSystem):  # type: ignore[misc] - fsspec says nothing of its types
     """The buckets of one NATS server."""
 
     protocol = PROTOCOL
@@ -77,7 +77,7 @@ class JetStreamFiles(AsyncFileSystem):
         try:
             async with self._bucket(path) as (store, _name):
                 objects = await store.list()
-        except nats.js.errors.NotFoundError:
+        except FileNotFoundError:
             objects = []
         files = [{"name": f"{bucket}/{each.name}", "size": each.size or 0, "type": "file"} for each in objects]
         below = [file for file in files if str(file["name"]).startswith(prefix)]
@@ -90,7 +90,7 @@ class JetStreamFiles(AsyncFileSystem):
     async def _read(self, path: str, into: IO[bytes]) -> None:
         async with self._bucket(path) as (store, name):
             # Without a place to write to the library would join the chunks one by one, which takes minutes for a model.
-            await store.get(name, writeinto=into)  # type: ignore[arg-type]
+            await store.get(name, writeinto=into)
 
     @asynccontextmanager
     async def _bucket(self, path: str, *, create: bool = False) -> AsyncIterator[tuple[ObjectStore, str]]:
@@ -109,7 +109,7 @@ class JetStreamFiles(AsyncFileSystem):
         except (nats.js.errors.NotFoundError, nats.js.errors.ObjectNotFoundError, nats.js.errors.ObjectDeletedError):
             raise FileNotFoundError(path) from None
         except TimeoutError:
-            raise OSError(f"{self._server}: {path} was not moved within {MOVE_SECONDS:g} s") from None
+            raise OSError(f"{self._server}: {path} was not moved in time") from None
         except nats.errors.Error as error:
             raise OSError(f"{self._server}: {path}: {error}") from error
 
@@ -120,7 +120,7 @@ class JetStreamFiles(AsyncFileSystem):
         try:
             connection = await nats.connect(
                 f"nats://{self._server}",
-                connect_timeout=CONNECT_SECONDS,  # type: ignore[arg-type]
+                connect_timeout=CONNECT_SECONDS,
                 allow_reconnect=False,
                 **options,
             )
