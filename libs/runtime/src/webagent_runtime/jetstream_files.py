@@ -16,7 +16,6 @@ import nats
 import nats.errors
 import nats.js.errors
 from fsspec.asyn import AsyncFileSystem
-from nats.js import api
 from nats.js.object_store import ObjectStore
 
 CONNECT_SECONDS = 10.0
@@ -25,7 +24,7 @@ MOVE_SECONDS = 600.0
 PROTOCOL = "jetstream"
 
 
-class JetStreamFiles(AsyncFileSystem):  # type: ignore[misc] - fsspec says nothing of its types
+class JetStreamFiles(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
     """The buckets of one NATS server."""
 
     protocol = PROTOCOL
@@ -76,7 +75,7 @@ class JetStreamFiles(AsyncFileSystem):  # type: ignore[misc] - fsspec says nothi
         prefix = self._strip_protocol(path) + "/"
         try:
             async with self._bucket(path) as (store, _name):
-                objects = await store.list()
+                objects = await store.list(ignore_deletes=True)
         except FileNotFoundError:
             objects = []
         files = [{"name": f"{bucket}/{each.name}", "size": each.size or 0, "type": "file"} for each in objects]
@@ -104,7 +103,7 @@ class JetStreamFiles(AsyncFileSystem):  # type: ignore[misc] - fsspec says nothi
                 except nats.js.errors.NotFoundError:
                     if not create:
                         raise
-                    store = await stream.create_object_store(bucket, api.ObjectStoreConfig())
+                    store = await stream.create_object_store(bucket)
                 yield store, name
         except (nats.js.errors.NotFoundError, nats.js.errors.ObjectNotFoundError, nats.js.errors.ObjectDeletedError):
             raise FileNotFoundError(path) from None
