@@ -1,7 +1,7 @@
 """The engine's slots, shared fairly between the kinds of traffic.
 
 While only one kind asks it may have every slot. While several wait, a slot that comes free goes to the kind that holds
-fewest, and of those to the kind that was not served last: an evaluation is not kept waiting by a long queue of training,
+fewest, and of those to the one that was not served last: an evaluation is not kept waiting by a long training queue,
 nor training by an evaluation. Within a kind, first come, first served. A waiter that is cancelled leaves its place to
 the next.
 """
