@@ -89,3 +89,15 @@ async def test_whoever_gives_up_leaves_its_place_to_the_next() -> None:
     await settle()
     assert crowd.served == ["a", "c", "e"]
     await crowd.go("e")
+
+
+async def test_the_only_slot_goes_to_both_kinds_in_turn() -> None:
+    crowd = Crowd(1)
+    for number in range(3):
+        crowd.come(f"t{number}", Purpose.TRAINING)
+    for number in range(3):
+        crowd.come(f"e{number}", Purpose.EVALUATION)
+    await settle()
+    for _ in range(6):
+        await crowd.go(crowd.served[-1])
+    assert crowd.served == ["t0", "e0", "t1", "e1", "t2", "e2"]

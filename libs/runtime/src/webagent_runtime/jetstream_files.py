@@ -16,7 +16,6 @@ import nats
 import nats.errors
 import nats.js.errors
 from fsspec.asyn import AsyncFileSystem
-from nats.js import api
 from nats.js.object_store import ObjectStore
 
 CONNECT_SECONDS = 10.0
@@ -25,7 +24,7 @@ MOVE_SECONDS = 600.0
 PROTOCOL = "jetstream"
 
 
-class JetStreamFiles(AsyncFileSystem):  # type: ignore[misc]
+class JetStreamFiles(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no types
     """The buckets of one NATS server."""
 
     protocol = PROTOCOL
@@ -76,8 +75,8 @@ class JetStreamFiles(AsyncFileSystem):  # type: ignore[misc]
         prefix = self._strip_protocol(path) + "/"
         try:
             async with self._bucket(path) as (store, _name):
-                objects = await store.list()
-        except nats.js.errors.NotFoundError:
+                objects = await store.list(ignore_deletes=True)
+        except FileNotFoundError:
             objects = []
         files = [{"name": f"{bucket}/{each.name}", "size": each.size or 0, "type": "file"} for each in objects]
         below = [file for file in files if str(file["name"]).startswith(prefix)]
@@ -104,12 +103,12 @@ class JetStreamFiles(AsyncFileSystem):  # type: ignore[misc]
                 except nats.js.errors.NotFoundError:
                     if not create:
                         raise
-                    store = await stream.create_object_store(bucket, api.ObjectStoreConfig())
+                    store = await stream.create_object_store(bucket)
                 yield store, name
         except (nats.js.errors.NotFoundError, nats.js.errors.ObjectNotFoundError, nats.js.errors.ObjectDeletedError):
             raise FileNotFoundError(path) from None
         except TimeoutError:
-            raise OSError(f"{self._server}: {path} was not moved within {MOVE_SECONDS:g} s") from None
+            raise OSError(f"{self._server}: {path} was not moved in time") from None
         except nats.errors.Error as error:
             raise OSError(f"{self._server}: {path}: {error}") from error
 

@@ -1,8 +1,9 @@
 """The engine's slots, shared fairly between the kinds of traffic.
 
 While only one kind asks it may have every slot. While several wait, a slot that comes free goes to the kind that holds
-fewest: an evaluation is not kept waiting by a long queue of training, nor training by an evaluation. Within a kind,
-first come, first served. A waiter that is cancelled leaves its place to the next.
+fewest, and of those to the one that was not served last: an evaluation is not kept waiting by a long training queue,
+nor training by an evaluation. Within a kind, first come, first served. A waiter that is cancelled leaves its place to
+the next.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ class Slots:
     def __init__(self, count: int) -> None:
         self._free = count
         self._held = dict.fromkeys(Purpose, 0)
+        self._last: Purpose | None = None
         self._waiting: dict[Purpose, deque[asyncio.Future[None]]] = {purpose: deque() for purpose in Purpose}
 
     @asynccontextmanager
@@ -52,8 +54,9 @@ class Slots:
                 continue
             self._free -= 1
             self._held[purpose] += 1
+            self._last = purpose
             place.set_result(None)
 
     def _next(self) -> Purpose | None:
         asking = [purpose for purpose in Purpose if self._waiting[purpose]]
-        return min(asking, key=self._held.__getitem__, default=None)
+        return min(asking, key=lambda purpose: (self._held[purpose], purpose is self._last), default=None)

@@ -48,9 +48,9 @@ class Staging:
     """This process's own part of the staging directory, the same again after a restart."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
+        # Absolute, as everything is that names a directory below it.
+        self._root = self._directory = root.absolute()
         self._lock: IO[bytes] | None = None
-        self._directory = root
 
     @property
     def directory(self) -> Path:
