@@ -185,6 +185,7 @@ class SessionPool:
         except BaseException:
             await self._contexts.give_back(context, suite, task, options, sound=False)
             raise
+        claim.played = True
         self._contexts.warm_up(suite, task, options)
         return session
 
