@@ -23,10 +23,10 @@ from typing import Any
 from playwright.async_api import Browser, Page, async_playwright
 from webagent.env.v1 import env_pb2, env_pb2_grpc, probe_pb2_grpc
 from webagent_env.browser import FLAGS, find_executable
+from webagent_env.cdp import world_script
 from webagent_env.config import EnvConfig, SessionsConfig
 from webagent_env.leftovers import InstanceDirectory
 from webagent_env.miniwob import MiniWob
-from webagent_env.page import CHANNEL, script
 from webagent_env.pool import SessionPool
 from webagent_env.probe_servicer import ProbeServicer
 from webagent_env.servicer import EnvironmentServicer
@@ -38,7 +38,17 @@ TASK = "click-checkboxes"
 TIMEOUT = 60.0
 # What the same machine needed with browsergym-miniwob 0.14.3, median, seconds a step.
 BROWSERGYM_STEP = 0.650
-OPTIONS = json.dumps({"maxBytes": 262_144, "omitAttributes": [], "hidden": list(MiniWob.hidden), "text": True})
+OPTIONS = json.dumps(
+    {
+        "maxBytes": 262_144,
+        "omitAttributes": [],
+        "hidden": list(MiniWob.hidden),
+        "text": True,
+        "axtree": False,
+        "boxes": False,
+        "centresOnly": True,
+    }
+)
 TWO_FRAMES = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done())))"
 POINT = "() => { const r = document.querySelector('#area input').getBoundingClientRect(); return [r.x + 5, r.y + 5] }"
 
@@ -104,7 +114,7 @@ class Bare:
         self._page = await context.new_page()
         await self._page.goto(f"{self._origin}/miniwob/{TASK}.html")
         await self._page.evaluate("Math.seedrandom(1); core.EPISODE_MAX_TIME = 2e9; core.startEpisodeReal()")
-        await self._page.evaluate(f"({script('observation.js')})({json.dumps(CHANNEL)})")
+        await self._page.evaluate(world_script())
 
     async def step(self) -> None:
         """Finds, clicks, waits for two frames, reads."""

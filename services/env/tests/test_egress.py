@@ -32,14 +32,16 @@ async def test_an_entry_covers_a_host_and_a_port(text, host, port, covered):
 
 @pytest.mark.parametrize("text", ["", "a/b", "http://a", "a*b", "*.*", "user@a", "a:99999"])
 async def test_what_is_no_entry_is_refused(text):
-    with pytest.raises(ValueError, match="host|Port"):
+    with pytest.raises(ValueError, match=r"host|Port"):
         entry(text)
 
 
 @pytest.mark.parametrize(
     "address",
-    ["127.0.0.1", "10.1.2.3", "192.168.0.1", "169.254.169.254", "100.64.0.1", "0.0.0.0"]
-    + ["::1", "fe80::1", "fd00:ec2::254", "::ffff:127.0.0.1", "224.0.0.1"],
+    [
+        *("127.0.0.1", "10.1.2.3", "192.168.0.1", "169.254.169.254", "100.64.0.1", "0.0.0.0"),
+        *("::1", "fe80::1", "fd00:ec2::254", "::ffff:127.0.0.1", "224.0.0.1"),
+    ],
 )
 async def test_private_addresses_are_refused_behind_any_name(address):
     policy = Policy((), (entry("*"), entry("name.example")), asked_private=False)

@@ -7,7 +7,7 @@ import grpc.aio
 import pytest
 from aiohttp import web
 from webagent.env.v1 import env_pb2
-from webagent_env.config import SessionsConfig
+from webagent_env.config import BrowserConfig, SessionsConfig
 from webagent_runtime.errors import ServiceError
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -229,3 +229,51 @@ async def test_draining_refuses_new_sessions_and_waits_for_the_last(make_service
         assert not draining.done()
         await close(service, page.session_id)
         await asyncio.wait_for(draining, 20)
+
+
+async def test_a_crash_is_told_at_once_and_listed(make_service, open_play, reason):
+    async for service in make_service(SessionsConfig()):
+        page = await open_play(service, "<button onclick='while (true);'>go</button>")
+        other = await open_play(service, "<p>other</p>")
+        step = asyncio.ensure_future(page.click(0))
+        await asyncio.sleep(0)
+        tab = await service.pool.get(page.session_id).context.active()
+        crashed = asyncio.ensure_future(tab.page.goto("chrome://crash"))
+        try:
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                await step
+            assert reason(error.value) == "BROWSER_CRASHED"
+        finally:
+            await asyncio.gather(crashed, return_exceptions=True)
+        listed = await service.environment.ListSessions(env_pb2.ListSessionsRequest(), timeout=20)
+        assert {each.session_id: each.fault_reason for each in listed.sessions} == {
+            page.session_id: "BROWSER_CRASHED",
+            other.session_id: "",
+        }
+        assert (await other.observe()).text == "<p>other</p>"
+
+
+async def test_a_browser_is_replaced_after_so_many_sessions_and_ends_with_its_last(make_service, open_play):
+    browser = BrowserConfig(sessions_before_restart=3)
+    async for service in make_service(SessionsConfig(warm_contexts=0), browser=browser):
+        plays = [await open_play(service, f"<button>{n}</button>") for n in range(4)]
+        assert service.pool.browser.generation == 2
+        texts = [(await page.click(0)).observation.text for page in plays]
+        assert texts == [f'<button id="0">{n}</button>' for n in range(4)]
+        old = service.pool.get(plays[0].session_id).context.generation
+        for page in plays[:3]:
+            await close(service, page.session_id)
+        assert old == 1
+        await service.pool.browser.retired_ended()
+        assert (await plays[3].click(0)).observation.text == '<button id="0">3</button>'
+
+
+async def test_the_next_sessions_context_is_ready_before_it_is_asked_for(make_service, open_play):
+    async for service in make_service(SessionsConfig(warm_contexts=1)):
+        first = await open_play(service, "<p>1</p>")
+        await service.pool.warmed()
+        before = service.pool.browser.opened
+        second = await open_play(service, "<p>2</p>")
+        assert second.text == "<p>2</p>"
+        assert service.pool.browser.opened == before or service.pool.browser.opened == before + 1
+        assert service.pool.get(first.session_id).context is not service.pool.get(second.session_id).context

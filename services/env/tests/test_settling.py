@@ -132,3 +132,66 @@ async def test_a_written_over_document_is_read(play):
         "<button onclick='document.open(); document.write(\"<p>rewritten</p>\"); document.close()'>go</button>"
     )
     assert (await page.click(0)).observation.text == "<p>rewritten</p>"
+
+
+async def test_a_suggestion_list_that_waits_for_the_typing_to_end_is_in_the_next_observation(play, service):
+    async def suggest(request: web.Request) -> web.Response:
+        await asyncio.sleep(0.2)
+        return web.Response(text=f"suggestion for {request.query['q']}")
+
+    service.pages.handlers["suggest"] = suggest
+    page = await play(
+        "<input oninput='clearTimeout(window.at); window.at = setTimeout(() => fetch(`/suggest?q=${this.value}`)"
+        '.then((r) => r.text()).then((t) => { document.querySelector("p").textContent = t }), 600)\'><p></p>'
+    )
+    response = await page.act('do(action="Type", argument="lon", element="0")')
+    assert "<p>suggestion for lon</p>" in response.observation.text
+    assert response.timings.waited_for in {"timers", "loading"}
+
+
+@pytest.mark.parametrize(
+    "poll",
+    [
+        "setInterval(() => fetch('/poll?n=' + n++).then(show), 30)",
+        "(async () => { while (true) { await fetch('/poll?n=' + n++).then(show) } })()",
+    ],
+)
+async def test_a_page_that_polls_for_ever_does_not_slow_a_step(play, service, poll):
+    async def answer(_: web.Request) -> web.Response:
+        await asyncio.sleep(0.1)
+        return web.Response(text="tick")
+
+    service.pages.handlers["poll"] = answer
+    page = await play(
+        "<p id='p'></p><button onclick='document.title = 1'>go</button>"
+        f"<script>let n = 0; const show = () => {{ p.textContent = n }}; window.start = () => {{ {poll} }}</script>"
+    )
+    await page.ask("start()")
+    await page.ask("new Promise((done) => setTimeout(done, 600))")
+    response = await page.click(0)
+    assert response.observation.title == "1"
+    assert response.timings.quiet
+    assert seconds(response.timings.settle) < 5
+
+
+async def test_a_poll_does_not_hide_the_request_of_an_action(play, service):
+    async def answer(request: web.Request) -> web.Response:
+        await asyncio.sleep(0.05 if request.path == "/poll" else 0.7)
+        return web.Response(text="answered")
+
+    service.pages.handlers["poll"] = service.pages.handlers["asked"] = answer
+    page = await play(
+        "<p id='p'></p><button onclick='fetch(\"/asked\").then(() => { p.textContent = \"answered\" })'>go</button>"
+        "<script>window.start = () => { setInterval(() => fetch('/poll'), 50) }</script>"
+    )
+    await page.ask("start()")
+    await page.ask("new Promise((done) => setTimeout(done, 400))")
+    assert "<p>answered</p>" in (await page.click(0)).observation.text
+
+
+async def test_a_count_down_does_not_slow_a_step(play):
+    page = await play(
+        "<p id='p'></p><button>go</button><script>let n = 1e6; (function down() { p.textContent = n--;"
+        " new MessageChannel().port1.close(); setTimeout(down, 20) })()</script>"
+    )
+    assert (await page.click(0)).timings.quiet

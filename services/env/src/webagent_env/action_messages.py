@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 from webagent.env.v1 import env_pb2
@@ -57,7 +58,8 @@ def input_of(request: env_pb2.StepRequest) -> tuple[Action | Rejected, str]:
         case "action_text":
             return parse_action(request.action_text), request.action_text
         case "action":
-            return _action_of(request.action), request.action.SerializeToString(deterministic=True).hex()
+            written = request.action.SerializeToString(deterministic=True)
+            return _action_of(request.action), hashlib.sha256(written).hexdigest()
         case _:
             raise errors.invalid_request("a step needs action or action_text")
 

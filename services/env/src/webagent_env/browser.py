@@ -115,6 +115,15 @@ class Browser:
         context.on("close", lambda _: self._context_closed(running))
         return context, running.generation
 
+    @property
+    def opened(self) -> int:
+        """Contexts that the current browser has opened."""
+        return 0 if self._current is None else self._current.opened
+
+    async def retired_ended(self) -> None:
+        """Waits until the browsers that are ending have ended."""
+        await asyncio.gather(*self._ending)
+
     async def close(self) -> None:
         """Ends the browsers and their drivers, within the bound for closing plus the time to kill them."""
         self._closed = True

@@ -81,7 +81,7 @@ async def refused(call: Awaitable[object], code: grpc.StatusCode, reason: str) -
     raise FailedError(f"expected {code.name} {reason}, but the call succeeded")
 
 
-async def tasks_are_listed_by_suite(subject: Subject) -> None:
+async def _tasks_are_listed_by_suite(subject: Subject) -> None:
     request = env_pb2.ListTasksRequest(suite=subject.task.suite)
     listed = [each.task for each in (await subject.stub.ListTasks(request, timeout=_TIMEOUT)).tasks]
     require(subject.task in listed, "the task is not in its suite's list")
@@ -90,7 +90,7 @@ async def tasks_are_listed_by_suite(subject: Subject) -> None:
     await refused(subject.stub.ListTasks(unknown, timeout=_TIMEOUT), grpc.StatusCode.NOT_FOUND, "SUITE_NOT_FOUND")
 
 
-async def a_session_opens_with_its_page(subject: Subject) -> None:
+async def _a_session_opens_with_its_page(subject: Subject) -> None:
     opened = await subject.stub.CreateSession(subject.request(), timeout=_TIMEOUT)
     require(opened.session.state == env_pb2.SESSION_STATE_ACTIVE, "a new session is not ACTIVE")
     require(opened.session.next_step_index == 0, "a new session's first step is not 0")
@@ -100,7 +100,7 @@ async def a_session_opens_with_its_page(subject: Subject) -> None:
     require(opened.observation.url.startswith("http"), "the first observation has no address")
 
 
-async def opening_again_gives_the_same_session(subject: Subject) -> None:
+async def _opening_again_gives_the_same_session(subject: Subject) -> None:
     request = subject.request()
     first = await subject.stub.CreateSession(request, timeout=_TIMEOUT)
     await subject.step(request.session_id, 0, _WAIT)
@@ -112,13 +112,13 @@ async def opening_again_gives_the_same_session(subject: Subject) -> None:
     await refused(again, grpc.StatusCode.ALREADY_EXISTS, "SESSION_CONFLICT")
 
 
-async def the_same_seed_gives_the_same_page(subject: Subject) -> None:
+async def _the_same_seed_gives_the_same_page(subject: Subject) -> None:
     opened = [await subject.stub.CreateSession(subject.request(), timeout=_TIMEOUT) for _ in range(2)]
     require(opened[0].instruction == opened[1].instruction, "the instructions differ")
     require(opened[0].observation.text == opened[1].observation.text, "the pages differ")
 
 
-async def bad_requests_are_refused(subject: Subject) -> None:
+async def _bad_requests_are_refused(subject: Subject) -> None:
     bad = subject.stub.CreateSession(subject.request(session_id="not an id!"), timeout=_TIMEOUT)
     subject.opened.pop()
     await refused(bad, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST")
@@ -128,7 +128,7 @@ async def bad_requests_are_refused(subject: Subject) -> None:
     await refused(subject.step("no-such-session", 0, _WAIT), grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND")
 
 
-async def a_step_is_taken_once(subject: Subject) -> None:
+async def _a_step_is_taken_once(subject: Subject) -> None:
     session_id = await subject.open()
     first = await subject.step(session_id, 0, _WAIT)
     require(first.result.status == env_pb2.ACTION_STATUS_OK, f"{_WAIT} was not OK: {first.result.message}")
@@ -138,7 +138,7 @@ async def a_step_is_taken_once(subject: Subject) -> None:
     await refused(subject.step(session_id, 5, _WAIT), grpc.StatusCode.FAILED_PRECONDITION, "STEP_OUT_OF_ORDER")
 
 
-async def what_is_no_action_is_rejected_and_counts(subject: Subject) -> None:
+async def _what_is_no_action_is_rejected_and_counts(subject: Subject) -> None:
     session_id = await subject.open()
     cases = {
         "click it": env_pb2.ACTION_REASON_MALFORMED,
@@ -157,7 +157,7 @@ async def what_is_no_action_is_rejected_and_counts(subject: Subject) -> None:
         require(not answer.terminated, f"{text[:60]} ended the episode")
 
 
-async def exit_ends_the_episode_and_leaves_it_readable(subject: Subject) -> None:
+async def _exit_ends_the_episode_and_leaves_it_readable(subject: Subject) -> None:
     session_id = await subject.open()
     answer = await subject.step(session_id, 0, 'exit(message="done")')
     require(answer.terminated, "exit did not terminate")
@@ -167,7 +167,7 @@ async def exit_ends_the_episode_and_leaves_it_readable(subject: Subject) -> None
     require(seen.session.state == env_pb2.SESSION_STATE_OVER, "the session is not OVER")
 
 
-async def sessions_are_listed_renewed_and_closed(subject: Subject) -> None:
+async def _sessions_are_listed_renewed_and_closed(subject: Subject) -> None:
     session_id = await subject.open()
     listed = await subject.stub.ListSessions(env_pb2.ListSessionsRequest(), timeout=_TIMEOUT)
     require(any(each.session_id == session_id for each in listed.sessions), "an open session is not listed")
@@ -180,7 +180,7 @@ async def sessions_are_listed_renewed_and_closed(subject: Subject) -> None:
     await refused(subject.step(session_id, 0, _WAIT), grpc.StatusCode.NOT_FOUND, "SESSION_NOT_FOUND")
 
 
-async def what_it_can_do_is_told(subject: Subject) -> None:
+async def _what_it_can_do_is_told(subject: Subject) -> None:
     told = await subject.stub.GetCapabilities(env_pb2.GetCapabilitiesRequest(), timeout=_TIMEOUT)
     require(subject.task.suite in told.suites, "the suite is not among the capabilities")
     require(env_pb2.OBSERVATION_KIND_SIMPLIFIED_HTML in told.observations, "simplified HTML is not observed")
@@ -188,17 +188,22 @@ async def what_it_can_do_is_told(subject: Subject) -> None:
 
 
 CHECKS: tuple[Callable[[Subject], Awaitable[None]], ...] = (
-    what_it_can_do_is_told,
-    tasks_are_listed_by_suite,
-    a_session_opens_with_its_page,
-    opening_again_gives_the_same_session,
-    the_same_seed_gives_the_same_page,
-    bad_requests_are_refused,
-    a_step_is_taken_once,
-    what_is_no_action_is_rejected_and_counts,
-    exit_ends_the_episode_and_leaves_it_readable,
-    sessions_are_listed_renewed_and_closed,
+    _what_it_can_do_is_told,
+    _tasks_are_listed_by_suite,
+    _a_session_opens_with_its_page,
+    _opening_again_gives_the_same_session,
+    _the_same_seed_gives_the_same_page,
+    _bad_requests_are_refused,
+    _a_step_is_taken_once,
+    _what_is_no_action_is_rejected_and_counts,
+    _exit_ends_the_episode_and_leaves_it_readable,
+    _sessions_are_listed_renewed_and_closed,
 )
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line.rstrip() + "\n")
+    sys.stdout.flush()
 
 
 async def run(target: str, task: str) -> dict[str, str]:
@@ -208,7 +213,7 @@ async def run(target: str, task: str) -> dict[str, str]:
     async with open_channel(target) as channel:
         subject = Subject(env_pb2_grpc.EnvironmentServiceStub(channel), env_pb2.TaskRef(suite=suite, task_id=task_id))
         for check in CHECKS:
-            name = check.__name__.replace("_", " ")
+            name = check.__name__.strip("_").replace("_", " ")
             try:
                 await check(subject)
             except FailedError as error:
@@ -217,9 +222,7 @@ async def run(target: str, task: str) -> dict[str, str]:
                 failures[name] = f"{error.code().name}: {error.details()}"
             finally:
                 await subject.close()
-            print(
-                f"{'FAILED' if name in failures else 'ok    '}  {name}  {failures.get(name, '')}".rstrip(), flush=True
-            )
+            _say(f"{'FAILED' if name in failures else 'ok    '}  {name}  {failures.get(name, '')}")
     return failures
 
 
@@ -232,7 +235,7 @@ def main() -> None:
     parser.add_argument("--task", default="miniwob/click-button", help="a task of it, suite/task")
     given = parser.parse_args()
     failures = asyncio.run(run(given.target, given.task))
-    print(f"{len(CHECKS) - len(failures)} of {len(CHECKS)} promises kept")
+    _say(f"{len(CHECKS) - len(failures)} of {len(CHECKS)} promises kept")
     sys.exit(1 if failures else 0)
 
 

@@ -94,6 +94,11 @@ class Contexts:
                 return
             self._idle.append(_Idle(context, key, time.monotonic()))
 
+    async def warmed(self) -> None:
+        """Waits until the contexts that are being opened ahead are open."""
+        if self._warming is not None:
+            await asyncio.wait([self._warming])
+
     async def close(self) -> None:
         """Closes all contexts and opens no more."""
         self._closed = True

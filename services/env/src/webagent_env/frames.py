@@ -81,8 +81,11 @@ class Frames:
 
     async def settle(self, bound: float) -> bool:
         """Waits until the frames that were seen are quiet."""
-        waits = [self._patiently(w.call("finish", bound * 1000, None, True), bound + 1) for w in self._worlds.values()]
+        known = list(self._worlds.items())
+        waits = [self._patiently(w.call("finish", bound * 1000, None, True), bound + 1) for _, w in known]
         answers = await asyncio.gather(*waits)
+        # One that gave no answer is not waited for again.
+        self._worlds = {frame: w for (frame, w), answer in zip(known, answers, strict=True) if answer is not None}
         return all(answer is None or answer["quiet"] for answer in answers)
 
     async def read(self, seen: dict[str, Any], options: dict[str, Any]) -> Reading:

@@ -10,11 +10,13 @@ it succeeded, else 0; reading it needs the scope of evaluators. An environment f
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from PIL import Image
 from webagent.env.v1 import env_pb2
 
 from webagent_env.client import SyncEnvClient, SyncSession
@@ -96,10 +98,6 @@ class TaskEnv(gymnasium.Env[str, str]):
         """A screenshot as an array of height, width and color."""
         if self.render_mode != "rgb_array":
             return None
-        import io
-
-        from PIL import Image
-
         shot = self._open_session().observe(env_pb2.OBSERVATION_KIND_SCREENSHOT).screenshot
         with Image.open(io.BytesIO(shot)) as image:
             return np.asarray(image.convert("RGB"))

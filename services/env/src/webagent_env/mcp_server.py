@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from mcp.server.mcpserver import Image, MCPServer
 from webagent.env.v1 import env_pb2
@@ -23,74 +23,72 @@ go_backward(), go_forward(), exit(message="...")."""
 _OPTIONS = env_pb2.SessionOptions(omit_attributes=["data-bbox"])
 
 
-def make_server(target: str) -> MCPServer:
-    """The server; it connects when its first tool is called."""
-    client = EnvClient(target)
-    sessions: list[Session] = []
+class _Tools:
+    """What a client of the MCP server can do."""
 
-    async def close() -> None:
-        while sessions:
-            await sessions.pop().close()
+    def __init__(self, client: EnvClient) -> None:
+        self._client = client
+        self._session: Session | None = None
 
-    def current() -> Session:
-        if not sessions:
-            raise ValueError("no session is open; call open_session first")
-        return sessions[-1]
-
-    @asynccontextmanager
-    async def lifespan(_: MCPServer) -> AsyncIterator[None]:
-        try:
-            yield
-        finally:
-            try:
-                await close()
-            except ServiceError:
-                pass  # its lease ends it
-            await client.close()
-
-    server = MCPServer("webagent-env", instructions=_HOW, lifespan=lifespan)
-
-    @server.tool()
-    async def list_tasks(suite: str = "") -> list[str]:
+    async def list_tasks(self, suite: str = "") -> list[str]:
         """Lists tasks as "suite/task"."""
-        return [f"{each.task.suite}/{each.task.task_id}" for each in await client.tasks(suite)]
+        return [f"{each.task.suite}/{each.task.task_id}" for each in await self._client.tasks(suite)]
 
-    @server.tool()
-    async def open_session(task: str, seed: int = 0) -> str:
+    async def open_session(self, task: str, seed: int = 0) -> str:
         """Opens a task, given as "suite/task"; returns the instruction and the page."""
-        await close()
-        sessions.append(await client.open(task, seed=seed, options=_OPTIONS))
-        return f"Instruction: {current().instruction}\n\n{_page(current().observation)}"
+        await self.close_session()
+        self._session = await self._client.open(task, seed=seed, options=_OPTIONS)
+        return f"Instruction: {self._session.instruction}\n\n{_page(self._session.observation)}"
 
-    @server.tool()
-    async def act(action: str) -> str:
+    async def act(self, action: str) -> str:
         """Takes one action; returns what became of it and the page as it is then."""
-        answer = await current().act(action)
+        answer = await self._current().act(action)
         said = env_pb2.ActionStatus.Name(answer.result.status).removeprefix("ACTION_STATUS_")
         lines = [f"{said}: {answer.result.message}" if answer.result.message else said]
         if answer.terminated or answer.truncated:
             lines.append("The episode is over.")
         return "\n".join(lines) + f"\n\n{_page(answer.observation)}"
 
-    @server.tool()
-    async def read_page() -> str:
+    async def read_page(self) -> str:
         """Reads the page as it is now."""
-        return _page(await current().observe())
+        return _page(await self._current().observe())
 
-    @server.tool()
-    async def screenshot() -> Image:
+    async def screenshot(self) -> Image:
         """A picture of the page, with the numbers of its elements."""
-        seen = await current().observe(
-            env_pb2.OBSERVATION_KIND_MARKED_SCREENSHOT, env_pb2.OBSERVATION_KIND_SIMPLIFIED_HTML
-        )
-        return Image(data=seen.marked_screenshot, format="png")
+        kinds = env_pb2.OBSERVATION_KIND_MARKED_SCREENSHOT, env_pb2.OBSERVATION_KIND_SIMPLIFIED_HTML
+        return Image(data=(await self._current().observe(*kinds)).marked_screenshot, format="png")
 
-    @server.tool()
-    async def close_session() -> str:
+    async def close_session(self) -> str:
         """Closes the session."""
-        await close()
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
         return "closed"
 
+    def _current(self) -> Session:
+        if self._session is None:
+            raise ValueError("no session is open; call open_session first")
+        return self._session
+
+
+def make_server(target: str) -> MCPServer:
+    """The server; it connects when its first tool is called."""
+    client = EnvClient(target)
+    tools = _Tools(client)
+
+    @asynccontextmanager
+    async def lifespan(_: MCPServer) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            with suppress(ServiceError):  # where closing fails, the lease ends the session
+                await tools.close_session()
+            await client.close()
+
+    server = MCPServer("webagent-env", instructions=_HOW, lifespan=lifespan)
+    mine = (tools.list_tasks, tools.open_session, tools.act, tools.read_page, tools.screenshot, tools.close_session)
+    for tool in mine:
+        server.tool()(tool)
     return server
 
 

@@ -42,18 +42,7 @@ class Environment:
         """The answer to one message, or None at the end."""
         try:
             message = json.loads(text)
-            data = message.get("data") or {}
-            match message.get("type"):
-                case "reset":
-                    return {"type": "observation", "data": await self._reset(data)}
-                case "step":
-                    return {"type": "observation", "data": await self._step(data)}
-                case "state":
-                    return {"type": "state", "data": self._state()}
-                case "close":
-                    return None
-                case kind:
-                    raise _RefusedError("UNKNOWN_TYPE", f"there is no message {kind!r}")
+            return await self._answer(message.get("type"), message.get("data") or {})
         except _RefusedError as error:
             return _error(error.code, str(error))
         except (ValueError, AttributeError, TypeError) as error:
@@ -61,6 +50,19 @@ class Environment:
         except ServiceError as error:
             full = error.reason == "AT_CAPACITY"
             return _error("CAPACITY_REACHED" if full else "EXECUTION_ERROR", f"{error.reason}: {error}")
+
+    async def _answer(self, kind: str, data: dict[str, Any]) -> dict[str, Any] | None:
+        match kind:
+            case "reset":
+                return {"type": "observation", "data": await self._reset(data)}
+            case "step":
+                return {"type": "observation", "data": await self._step(data)}
+            case "state":
+                return {"type": "state", "data": self._state()}
+            case "close":
+                return None
+            case _:
+                raise _RefusedError("UNKNOWN_TYPE", f"there is no message {kind!r}")
 
     async def close(self) -> None:
         """Closes the session, if there is one."""

@@ -110,6 +110,10 @@ class SessionPool:
         found = [task.result() for task in opened if task.done() and not task.cancelled() and task.exception() is None]
         return sorted(found, key=lambda session: session.created_at)
 
+    async def warmed(self) -> None:
+        """Waits until the next session's context is ready."""
+        await self._contexts.warmed()
+
     @property
     def capacity(self) -> int:
         """Sessions held at the same time."""
@@ -181,6 +185,7 @@ class SessionPool:
         except BaseException:
             await self._contexts.give_back(context, suite, task, options, sound=False)
             raise
+        claim.played = True
         self._contexts.warm_up(suite, task, options)
         return session
 

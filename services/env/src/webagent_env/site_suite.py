@@ -66,7 +66,7 @@ class SiteClaim(Claim):
         for site, state in self._logins:
             site.give_login(state)
         for site in self._entered:
-            site.leave(changed=self._changes)
+            site.leave(changes=self._changes, played=self.played)
         self._logins, self._entered = [], []
 
 

@@ -72,12 +72,12 @@ class Site:
         self.sessions += 1
         self.changing = self.changing or changes
 
-    def leave(self, *, changed: bool) -> None:
-        """Gives the place back; a task that changes state has the site reset."""
+    def leave(self, *, changes: bool, played: bool) -> None:
+        """Gives the place back; after a task that changes state was played, the site is reset."""
         self.sessions -= 1
-        if changed:
+        if changes:
             self.changing = False
-            if self.config.reset_url:
+            if self.config.reset_url and played:
                 self.resetting = asyncio.create_task(self._reset(), name=f"reset-{self.name}")
                 self.resetting.add_done_callback(lambda task: task.cancelled() or task.exception())
 

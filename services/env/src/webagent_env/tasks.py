@@ -49,6 +49,8 @@ class Claim:
 
     # Cookies and storage to start with, as JSON; empty for none.
     storage_state = ""
+    # Whether the session came to be: from then on its task may have changed the sites.
+    played = False
 
     async def release(self) -> None:
         """Gives everything back."""

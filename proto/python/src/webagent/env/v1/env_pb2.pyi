@@ -389,7 +389,7 @@ class SessionOptions(google.protobuf.message.Message):
     @property
     def allowed_hosts(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Hosts that the session may reach besides its task's own, as "host" (ports 80 and 443), "host:port", "*.domain" or
-        "*". Naming a private address allows it; "*" allows public addresses only.
+        "*". Wildcards allow public addresses only; a private one must be named, and the service must let sessions do so.
         """
 
     @property

@@ -91,7 +91,8 @@ class EnvironmentServiceServicer:
         """Opens a session on a task and returns its first observation. Idempotent by session_id: a repeated call with an
         equal request returns the same session as it stands now.
         INVALID_ARGUMENT: INVALID_REQUEST. NOT_FOUND: SUITE_NOT_FOUND, TASK_NOT_FOUND.
-        ALREADY_EXISTS: SESSION_CONFLICT (same id, different request). RESOURCE_EXHAUSTED: AT_CAPACITY (RetryInfo).
+        ALREADY_EXISTS: SESSION_CONFLICT (same id, different request). RESOURCE_EXHAUSTED: AT_CAPACITY (RetryInfo),
+        SITE_BUSY (RetryInfo: the task's site bears no further session now).
         UNAVAILABLE: DRAINING (RetryInfo), BROWSER_UNAVAILABLE, SITE_UNAVAILABLE (the task's site is down or not healthy:
         no episode can be judged). DEADLINE_EXCEEDED: RESET_TIMEOUT.
         """
