@@ -29,10 +29,11 @@ service() {
     proto/python/pyproject.toml libs/runtime/pyproject.toml "services/$name/pyproject.toml"
 }
 
-compile requirements/local.lock "$@" --extra queue --extra vllm requirements/dev.in \
+compile requirements/local.lock "$@" --extra queue --extra vllm --extra vllm-grpc --extra verified --extra mcp \
+  --extra gymnasium requirements/dev.in \
   proto/python/pyproject.toml libs/*/pyproject.toml services/*/pyproject.toml
 service env
-service evaluator
+service evaluator verified
 service rollout queue s3
 service inference queue s3 vllm
 service trainer queue s3
