@@ -162,7 +162,7 @@ def test_a_training_job_is_indexed_and_finds_its_first_pod() -> None:
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 2, 2)
     assert spec["podFailurePolicy"]["rules"][0] == {
         "action": "Ignore",
-        "onPodConditions": [{"type": "DisruptionTarget"}],
+        "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
     }
     assert spec["template"]["spec"]["restartPolicy"] == "Never"
     headless = rendered.one("Service", "rel-trainer-headless")
