@@ -162,7 +162,7 @@ def test_a_training_job_is_indexed_and_finds_its_first_pod() -> None:
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 2, 2)
     assert spec["podFailurePolicy"]["rules"][0] == {
         "action": "Ignore",
-        "onPodConditions": [{"type": "DisruptionTarget"}],
+        "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
     }
     assert spec["template"]["spec"]["restartPolicy"] == "Never"
     headless = rendered.one("Service", "rel-trainer-headless")
@@ -244,11 +244,12 @@ def test_the_queue_is_provisioned_by_a_job_or_a_hook() -> None:
     # A hook runs before anything of the release is there.
     for spec in charts.pod_specs(hook):
         assert "serviceAccountName" not in spec
-        assert {volume.get("secret", {}).get("secretName") for volume in spec["volumes"]} == {
-            None,
-            "creds",
-            "queue-tls",
-        }
+        secrets = {volume["secret"]["secretName"] for volume in spec["volumes"] if "secret" in volume}
+        assert secrets == {"admin-creds", "queue-tls"}
+    (only,) = charts.containers(hook)
+    variables = {each["name"]: each for each in only["env"]}
+    assert json.loads(variables["QUEUE"]["value"])["credentials_file"] == "/etc/webagent/queue/admin.creds"
+    assert variables["QUEUE_URL"]["valueFrom"]["secretKeyRef"] == {"name": "queue-admin", "key": "url"}
 
 
 def test_names_fit_whatever_the_release_is_called() -> None:

@@ -12,6 +12,7 @@ podFailurePolicy:
     - action: Ignore
       onPodConditions:
         - type: DisruptionTarget
+          status: "True"
 template:
   {{- include "common.podTemplate" (dict "ctx" .ctx "spec" (include "common.spec" .ctx | fromYaml)) | nindent 2 }}
 {{- end -}}
