@@ -139,7 +139,7 @@ class Tab:
                 continue
             if not self._loading.busy or time.monotonic() >= deadline:
                 seen["quiet"] = bool(seen["quiet"]) and still and not self._loading.busy
-                seen["waitedFor"] = ("loading" if self._loading.busy else seen["waitedFor"]) or waited_for
+                seen["waitedFor"] = "loading" if self._loading.busy or waited_for else seen["waitedFor"]
                 seen["settleMs"] = (time.monotonic() - started) * 1000 - seen["observeMs"]
                 await self._read_frames(seen, options)
                 self._loading.end()

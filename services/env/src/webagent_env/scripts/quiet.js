@@ -142,7 +142,7 @@
       else {
         if (pending.size) waitedFor = "timers";
         else if (!done) waitedFor = "loading";
-        else if (moved) waitedFor = "changes";
+        else if (moved && waitedFor === "") waitedFor = "changes";
         still += 1;
         frame(look);
       }
