@@ -35,7 +35,7 @@ compile requirements/local.lock "$@" --extra queue --extra vllm --extra vllm-grp
 service env
 service evaluator verified
 service rollout queue s3
-service inference queue s3 vllm
+service inference queue s3 vllm vllm-grpc
 service trainer queue s3
 
 # vLLM for CUDA instead of for the CPU, for the image's target of that name. Its torch is PyPI's build, which brings the
@@ -45,7 +45,7 @@ grep -v '^triton' requirements/overrides.txt >"$cuda.overrides"
 echo vllm==0.32.0 >"$cuda.in"
 "$uv" pip compile -q --no-progress --python-version 3.11 --python-platform x86_64-manylinux_2_28 --no-annotate \
   --no-header --no-emit-index-url --no-emit-find-links --override "$cuda.overrides" \
-  --constraint services/rollout/requirements.lock --extra queue --extra s3 \
+  --constraint services/rollout/requirements.lock --extra queue --extra s3 --extra vllm-grpc \
   -o services/inference/requirements-cuda.lock "$cuda.in" \
   proto/python/pyproject.toml libs/runtime/pyproject.toml services/inference/pyproject.toml
 echo "services/inference/requirements-cuda.lock: $(wc -l <services/inference/requirements-cuda.lock) packages"
