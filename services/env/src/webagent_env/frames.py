@@ -118,7 +118,9 @@ class Frames:
         element = await around.handle("frame", number)
         node = await around.link.send("DOM.describeNode", objectId=element)
         await around.link.send("Runtime.releaseObject", objectId=element)
-        frame = str(node["node"]["frameId"])
+        frame = str(node["node"].get("frameId", ""))
+        if not frame:
+            raise DocumentReplacedError("the frame is gone")
         world = self._worlds.get(frame) or World(around.link, frame)
         if world.link.closed:
             world = World(around.link, frame)

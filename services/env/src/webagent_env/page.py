@@ -224,13 +224,18 @@ class Tab:
         on("Page.frameDetached", lambda event: loading.navigated(event["frameId"]))
         on("Page.frameNavigated", lambda event: self._navigated(event, link))
         on("Page.windowOpen", self._window_opened)
-        on("Network.requestWillBeSent", loading.request)
+        on("Network.requestWillBeSent", self._request_begun)
         on("Network.loadingFinished", lambda event: loading.requested(event["requestId"]))
         on("Network.loadingFailed", lambda event: loading.requested(event["requestId"]))
 
     def _navigation_requested(self, event: dict[str, Any]) -> None:
         if event.get("disposition", "currentTab") == "currentTab":
             self._begun_loading(event["frameId"])
+
+    def _request_begun(self, event: dict[str, Any]) -> None:
+        # A frame's own document may move to another process, which then tells of its end; the frame's loading is known.
+        if event.get("type") != "Document" or event.get("frameId") == self._main.frame:
+            self._loading.request(event)
 
     def _begun_loading(self, frame: str) -> None:
         self._loading.navigation(frame, is_page=frame == self._main.frame)
