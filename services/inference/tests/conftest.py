@@ -49,7 +49,8 @@ UPDATES_OF_EVERY_BACKEND = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         again = item.path.name in {"test_weights.py", "test_follower.py"} and item.name.endswith("[transformers]")
-        if again and not item.name.startswith(UPDATES_OF_EVERY_BACKEND):
+        long = item.name == "test_every_promise_of_the_contract_is_kept[transformers]"
+        if long or (again and not item.name.startswith(UPDATES_OF_EVERY_BACKEND)):
             item.add_marker(pytest.mark.slow)
 
 

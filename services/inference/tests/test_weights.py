@@ -12,6 +12,7 @@ import grpc
 import pytest
 from webagent.inference.v1 import inference_pb2 as pb
 from webagent.trajectory.v1 import policy_pb2
+from webagent_inference.backend import Sampling
 from webagent_inference.chat import Chat
 from webagent_inference.codec import ChatMessage
 from webagent_runtime.errors import from_rpc
@@ -86,15 +87,16 @@ async def test_requests_in_flight_go_on_under_the_new_weights(
 ) -> None:
     old = (await serving(served)).weights_version
     version = trainer.publish(noise=0.05)
+    begun = asyncio.Event()
+    sampling = Sampling(temperature=2.0, max_tokens=200, seed=6)
+    policy = served.replica.core.policy
+    watched = asyncio.create_task(policy.generate("watched", prompt[:60], sampling, sink=lambda *_: begun.set()))
+    async with asyncio.timeout(60):
+        await begun.wait()
     calls = [
         asyncio.create_task(served.generate(prompt[: 60 + 8 * n], max_tokens=60, temperature=2.0, seed=n))
         for n in range(4)
     ]
-    async with asyncio.timeout(10):
-        while served.replica.core.policy.requests < len(calls):  # noqa: ASYNC110 - as grpc delivers them
-            await asyncio.sleep(0)
-    # Decoded together with the others: once it has two tokens, they have begun.
-    await served.generate(prompt[:60], max_tokens=2, temperature=2.0, seed=6)
     await served.update(version)
     replies = await asyncio.gather(*calls)
     for reply in replies:
@@ -102,7 +104,7 @@ async def test_requests_in_flight_go_on_under_the_new_weights(
         assert [span.start for span in reply.spans] == bounds[:-1]
         assert bounds[-1] == len(reply.token_ids) == len(reply.logprobs)
         assert [span.weights_version for span in reply.spans] in ([old], [old, version.version], [version.version])
-    assert any(len(reply.spans) == 2 for reply in replies)
+    assert [span.version for span in (await watched).spans] == [old, version.version]
 
 
 async def test_a_used_number_with_another_digest_is_refused(served: Served, trainer: Trainer) -> None:
