@@ -61,7 +61,7 @@ def run(tmp_path: Path, model: Path, *, ranks: int, stage: int) -> dict[str, obj
     torchrun = ["-m", "torch.distributed.run", f"--nproc_per_node={ranks}", f"--master_port={free_port()}"]
     launcher = torchrun if ranks > 1 else []
     command = [sys.executable, *launcher, str(program), str(model), str(stage), str(output)]
-    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=140, check=False)
+    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, object] = json.loads(output.read_text())
     return found
