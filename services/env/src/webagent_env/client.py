@@ -72,7 +72,9 @@ class EnvClient:
     async def capabilities(self) -> env_pb2.GetCapabilitiesResponse:
         """What the service can do and how full it is."""
         stub = self._stub(self._target)
-        return await self._call(stub.GetCapabilities(env_pb2.GetCapabilitiesRequest(), timeout=self._timeout))
+        asked = stub.GetCapabilities(env_pb2.GetCapabilitiesRequest(), timeout=self._timeout)
+        answer: env_pb2.GetCapabilitiesResponse = await self._call(asked)
+        return answer
 
     async def open(
         self, task: str, *, seed: int = 0, session_id: str = "", options: env_pb2.SessionOptions | None = None
