@@ -73,8 +73,8 @@ class EnvClient:
         """What the service can do and how full it is."""
         stub = self._stub(self._target)
         asked = stub.GetCapabilities(env_pb2.GetCapabilitiesRequest(), timeout=self._timeout)
-        told: env_pb2.GetCapabilitiesResponse = await self._call(asked)
-        return told
+        answer: env_pb2.GetCapabilitiesResponse = await self._call(asked)
+        return answer
 
     async def open(
         self, task: str, *, seed: int = 0, session_id: str = "", options: env_pb2.SessionOptions | None = None
