@@ -205,7 +205,7 @@ async def test_a_crashed_page_is_a_fault_of_its_session_alone(play, service, rea
 async def test_a_crashed_browser_aborts_its_sessions_and_the_next_one_starts(make_service, open_play, reason):
     async for service in make_service(SessionsConfig()):
         page = await open_play(service, "<p>a</p>")
-        service.pool.browser._processes[-1].kill()
+        service.pool.browser.processes[-1].kill()
         assert await refused(page.act('do(action="Scroll Down")'), reason) == "BROWSER_CRASHED"
         assert await refused(page.observe(), reason) == "BROWSER_CRASHED"
         assert (await open_play(service, "<p>again</p>")).text == "<p>again</p>"
@@ -214,7 +214,7 @@ async def test_a_crashed_browser_aborts_its_sessions_and_the_next_one_starts(mak
 async def test_a_dead_driver_is_replaced(make_service, open_play, reason):
     async for service in make_service(SessionsConfig()):
         page = await open_play(service, "<p>a</p>")
-        service.pool.browser._processes[0].kill()
+        service.pool.browser.processes[0].kill()
         assert await refused(page.act('do(action="Scroll Down")'), reason) == "BROWSER_CRASHED"
         assert (await open_play(service, "<p>again</p>")).text == "<p>again</p>"
 

@@ -120,6 +120,11 @@ class Browser:
         """Contexts that the current browser has opened."""
         return 0 if self._current is None else self._current.opened
 
+    @property
+    def processes(self) -> list[psutil.Process]:
+        """The current browser's driver, and the browser itself last."""
+        return [] if self._current is None else self._current.processes
+
     async def retired_ended(self) -> None:
         """Waits until the browsers that are ending have ended."""
         await asyncio.gather(*self._ending)
