@@ -117,14 +117,12 @@ class JetStreamFiles(AsyncFileSystem):  # type: ignore[misc]  # fsspec has no ty
         """A connection of its own for each use: uses are few and large, and it belongs to the loop that made it."""
         options: dict[str, Any] = {"user_credentials": self._credentials} if self._credentials else {}
         try:
-            connection = await nats.connect(
-                f"nats://{self._server}",
-                connect_timeout=CONNECT_SECONDS,
-                allow_reconnect=False,
-                **options,
-            )
+            # The library's own bound is on one attempt, of which it makes sixty.
+            async with asyncio.timeout(CONNECT_SECONDS):
+                connection = await nats.connect(f"nats://{self._server}", allow_reconnect=False, **options)
         except (OSError, nats.errors.Error) as error:
-            raise OSError(f"NATS at {self._server} cannot be reached: {error}") from error
+            cause = str(error) or f"no answer within {CONNECT_SECONDS:g} s"
+            raise OSError(f"NATS at {self._server} cannot be reached: {cause}") from error
         try:
             yield connection
         finally:
