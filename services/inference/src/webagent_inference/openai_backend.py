@@ -6,7 +6,6 @@ engine's own. Without, the prompt is read back as the conversation it was made o
 text. Every reply that cannot be trusted token by token says why in `degraded`. Weights are the endpoint's own affair.
 """
 
-import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from webagent_inference import errors
 from webagent_inference.backend import Ability, Finish, Interrupted, Sample, Sampling, Sink
 from webagent_inference.codec import ByteCodec, Codec
 from webagent_inference.config import OpenAiConfig
-from webagent_inference.in_flight import InFlight
+from webagent_inference.fixed_weights import FixedWeights
 
 log = structlog.get_logger()
 
@@ -30,16 +29,16 @@ MAX_ERROR_CHARACTERS = 400
 _SEED_MASK = (1 << 31) - 1
 
 
-class OpenAiBackend:
+class OpenAiBackend(FixedWeights):
     """One endpoint and one of its models."""
 
     def __init__(self, session: aiohttp.ClientSession, config: OpenAiConfig, model: str, codec: Codec) -> None:
+        super().__init__()
         self.abilities: frozenset[Ability] = frozenset()
         self._session = session
         self._config = config
         self._model = model
         self._codec = codec
-        self._in_flight = InFlight()
 
     @classmethod
     async def start(cls, config: OpenAiConfig, codec: Codec) -> "OpenAiBackend":
@@ -80,22 +79,6 @@ class OpenAiBackend:
     async def score(self, prompt: Sequence[int], token_ids: Sequence[int]) -> list[float]:
         """See Backend; it lacks SCORES."""
         raise errors.unsupported("does not score")
-
-    async def interrupt(self) -> None:
-        """See Backend."""
-        await self._in_flight.interrupt()
-
-    async def load(self, directory: Path) -> None:
-        """See Backend; it lacks WEIGHTS."""
-
-    async def reset_cache(self) -> bool:
-        """See Backend. The endpoint's weights do not change, so its cache need not."""
-        return True
-
-    async def died(self) -> str:
-        """See Backend. An endpoint that is away may come back."""
-        never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        return await never
 
     async def close(self) -> None:
         """See Backend."""

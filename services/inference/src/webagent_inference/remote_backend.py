@@ -5,9 +5,7 @@ weights: it has no call that changes them. Replies are always streamed, so that 
 vLLM that is away may come back; its absence is an error of each call, not the end of this service.
 """
 
-import asyncio
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -21,7 +19,7 @@ from webagent_runtime.errors import ServiceError
 from webagent_inference import errors
 from webagent_inference.backend import FULL, Ability, Finish, Interrupted, Sample, Sampling, Sink
 from webagent_inference.config import RemoteConfig
-from webagent_inference.in_flight import InFlight
+from webagent_inference.fixed_weights import FixedWeights
 
 RETRY_SECONDS = 2.0
 # The service itself bounds each call; this only keeps one that was forgotten from staying for ever.
@@ -30,17 +28,17 @@ _SEED_MASK = (1 << 31) - 1
 _FINISH = {"stop": Finish.STOP, "length": Finish.LENGTH}
 
 
-class RemoteBackend:
+class RemoteBackend(FixedWeights):
     """A channel to one vLLM."""
 
     abilities = FULL - {Ability.WEIGHTS}
 
     def __init__(self, config: RemoteConfig, channel: grpc.aio.Channel, end_tokens: Sequence[int]) -> None:
+        super().__init__()
         self._config = config
         self._channel = channel
         self._stub: Any = vllm_engine_pb2_grpc.VllmEngineStub(channel)
         self._end_tokens = list(end_tokens)
-        self._in_flight = InFlight()
 
     @classmethod
     async def start(cls, config: RemoteConfig, end_tokens: Sequence[int], vocab_size: int) -> "RemoteBackend":
@@ -90,22 +88,6 @@ class RemoteBackend:
         if len(values) != len(token_ids):
             raise errors.upstream_failed(f"{self._config.target}: gives no scores", RETRY_SECONDS)
         return values
-
-    async def interrupt(self) -> None:
-        """See Backend."""
-        await self._in_flight.interrupt()
-
-    async def load(self, directory: Path) -> None:
-        """See Backend; it lacks WEIGHTS."""
-
-    async def reset_cache(self) -> bool:
-        """See Backend. The weights there do not change, so the cache need not."""
-        return True
-
-    async def died(self) -> str:
-        """See Backend."""
-        never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        return await never
 
     async def close(self) -> None:
         """See Backend."""

@@ -11,28 +11,27 @@ import random
 import re
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 from webagent_inference.backend import Ability, Finish, Interrupted, Sample, Sampling, Sink
 from webagent_inference.codec import ByteCodec
 from webagent_inference.config import ScriptConfig
-from webagent_inference.in_flight import InFlight
+from webagent_inference.fixed_weights import FixedWeights
 
 # The logarithm of "never", finite so that it can be carried and compared.
 NEVER = -100.0
 
 
-class ScriptedBackend:
+class ScriptedBackend(FixedWeights):
     """Rules, tried in their order."""
 
     abilities = frozenset(Ability) - {Ability.WEIGHTS}
 
     def __init__(self, config: ScriptConfig, codec: ByteCodec) -> None:
+        super().__init__()
         self._rules = [(re.compile(rule.pattern, re.DOTALL), rule.replies) for rule in config.rules]
         self._otherwise = config.replies
         self._token_seconds = config.token_seconds
         self._codec = codec
-        self._in_flight = InFlight()
 
     async def generate(
         self, request_id: str, prompt: Sequence[int], sampling: Sampling, sink: Sink | None = None
@@ -69,22 +68,6 @@ class ScriptedBackend:
             share = following[token] / following.total()
             scores.append(math.log(share) if share else NEVER)
         return scores
-
-    async def interrupt(self) -> None:
-        """See Backend."""
-        await self._in_flight.interrupt()
-
-    async def load(self, directory: Path) -> None:
-        """See Backend; it lacks WEIGHTS."""
-
-    async def reset_cache(self) -> bool:
-        """See Backend."""
-        return True
-
-    async def died(self) -> str:
-        """See Backend."""
-        never: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        return await never
 
     async def close(self) -> None:
         """See Backend."""
