@@ -35,8 +35,9 @@ class _Live(Protocol):
 def pull_sums(pull: Tensor, rows: Sequence[LearningRow]) -> dict[str, float]:
     """The pull of a pack's tokens, summed under the names of PULLS."""
     sums = dict.fromkeys(PULLS, 0.0)
-    for row, part in zip(rows, torch.split(pull, [len(row.reply) for row in rows]), strict=True):
-        value = part.sum().item()
+    parts = torch.split(pull, [len(row.reply) for row in rows])
+    # One transfer for all rows: on a GPU each would wait for the device.
+    for row, value in zip(rows, torch.stack([part.sum() for part in parts]).tolist(), strict=True):
         sums["pull"] += value
         if row.advantage > 0:
             sums["pull_success"] += value
