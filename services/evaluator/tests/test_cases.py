@@ -10,10 +10,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-import grpc
 import pytest
-from service_process import StartService
-from webagent.env.v1 import env_pb2, env_pb2_grpc
 from webagent_evaluator.dialects import Dialect, Manner, WebArenaRule
 from webagent_evaluator.evidence import Evidence, Pages, StoredPages
 from webagent_evaluator.judge import NoJudge
@@ -120,18 +117,6 @@ class Sites:
 def sites() -> Iterator[Sites]:
     with ExitStack() as stack:
         yield Sites(stack)
-
-
-@pytest.fixture(scope="module")
-def where(start_service: StartService, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """Env's address and one of its sessions, on MiniWoB's page "click-button"."""
-    address = start_service("env", {"state_directory": tmp_path_factory.mktemp("state")}).address
-    with grpc.insecure_channel(address) as channel:
-        stub = env_pb2_grpc.EnvironmentServiceStub(channel)
-        task = env_pb2.TaskRef(suite="miniwob", task_id="click-button")
-        stub.CreateSession(env_pb2.CreateSessionRequest(session_id="judged", task=task), timeout=TIMEOUT)
-        yield address, "judged"
-        stub.CloseSession(env_pb2.CloseSessionRequest(session_id="judged"), timeout=TIMEOUT)
 
 
 @pytest.fixture

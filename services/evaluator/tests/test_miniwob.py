@@ -23,17 +23,6 @@ def env(start_service: StartService, tmp_path_factory: pytest.TempPathFactory) -
     return start_service("env", {"state_directory": tmp_path_factory.mktemp("state")}).address
 
 
-@pytest.fixture(scope="module")
-def address(start_service: StartService) -> str:
-    return start_service("evaluator").address
-
-
-@pytest.fixture
-async def evaluator(address: str) -> AsyncIterator[evaluator_pb2_grpc.EvaluatorServiceAsyncStub]:
-    async with open_channel(address) as channel:
-        yield evaluator_pb2_grpc.EvaluatorServiceStub(channel)
-
-
 @pytest.fixture
 async def play(env: str) -> AsyncIterator[Play]:
     """Opens a session on a task and clicks the first element whose label matches; "" clicks nothing."""

@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 
 import grpc
 import pytest
-from service_process import StartService
 from webagent.env.v1 import probe_pb2
 from webagent.evaluator.v1 import evaluator_pb2 as pb
 from webagent.evaluator.v1 import evaluator_pb2_grpc
-from webagent_runtime.client import open_channel
 from webagent_runtime.errors import from_rpc
 from webagent_runtime.testing import free_port
 
 TIMEOUT = 20
-
-
-@pytest.fixture(scope="module")
-def address(start_service: StartService) -> str:
-    return start_service("evaluator").address
-
-
-@pytest.fixture
-async def evaluator(address: str) -> AsyncIterator[evaluator_pb2_grpc.EvaluatorServiceAsyncStub]:
-    async with open_channel(address) as channel:
-        yield evaluator_pb2_grpc.EvaluatorServiceStub(channel)
 
 
 def verdict(outcome: pb.Outcome, value: object, *, threshold: float = 0.5) -> pb.Verdict:

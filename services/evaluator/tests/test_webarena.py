@@ -14,8 +14,7 @@ from typing import Any
 
 import grpc
 import pytest
-from service_process import StartService
-from webagent.env.v1 import env_pb2, env_pb2_grpc, probe_pb2, probe_pb2_grpc
+from webagent.env.v1 import probe_pb2, probe_pb2_grpc
 from webagent.evaluator.v1 import evaluator_pb2 as pb
 from webagent.evaluator.v1 import evaluator_pb2_grpc
 from webagent.inference.v1 import inference_pb2 as inference
@@ -88,18 +87,6 @@ class Bench:
 
     async def rescore(self, verdict: pb.Verdict, **changes: Any) -> pb.RescoreResponse:
         return await self.stub.Rescore(pb.RescoreRequest(verdict=verdict, **changes), timeout=TIMEOUT)
-
-
-@pytest.fixture(scope="module")
-def where(start_service: StartService, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
-    """Env's address and one of its sessions, on MiniWoB's page "click-button"."""
-    address = start_service("env", {"state_directory": tmp_path_factory.mktemp("state")}).address
-    with grpc.insecure_channel(address) as channel:
-        stub = env_pb2_grpc.EnvironmentServiceStub(channel)
-        task = env_pb2.TaskRef(suite="miniwob", task_id="click-button")
-        stub.CreateSession(env_pb2.CreateSessionRequest(session_id="judged", task=task), timeout=TIMEOUT)
-        yield address, "judged"
-        stub.CloseSession(env_pb2.CloseSessionRequest(session_id="judged"), timeout=TIMEOUT)
 
 
 BenchOf = Callable[..., Awaitable[Bench]]

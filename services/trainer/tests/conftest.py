@@ -1,4 +1,4 @@
-"""A tiny Llama on disk and a real queue."""
+"""A tiny Llama on disk, a learner of one rank, and a real queue."""
 
 import os
 
@@ -12,12 +12,21 @@ import pytest
 from webagent_runtime.config import QueueConfig
 from webagent_runtime.queue import Queue
 from webagent_runtime.testing import NatsServer, nats_server
+from webagent_trainer.crew import Crew, join
 from webagent_trainer.testing import ACK_SECONDS, write_tiny_model
 
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="module")
+def crew() -> Iterator[Crew]:
+    join(60)
+    crew = Crew()
+    yield crew
+    crew.close()
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """Weights without anything else: from a checkpoint or a version, whatever the engine that saved them."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from webagent_trainer.batches import LearningRow
 from webagent_trainer.beginnings import weights_of
 from webagent_trainer.checkpoint import Checkpoints
 from webagent_trainer.config import DeepSpeedConfig, OptimizerConfig
-from webagent_trainer.crew import Crew, join
+from webagent_trainer.crew import Crew
 from webagent_trainer.errors import RunFailedError
 from webagent_trainer.learner import Objective
 from webagent_trainer.publish import write_model
@@ -17,14 +16,6 @@ from webagent_trainer.publish import write_model
 OPTIMIZER = OptimizerConfig(learning_rate=1e-2)
 CLONING = Objective(cloning=True)
 ROWS = [LearningRow(tuple(range(3, 12)), (5, 6, 7), weight=0.2), LearningRow((3, 9, 4), (8,), weight=0.4)]
-
-
-@pytest.fixture(scope="module")
-def crew() -> Iterator[Crew]:
-    join(60)
-    crew = Crew()
-    yield crew
-    crew.close()
 
 
 def begin(crew: Crew, model: Path, **settings: object) -> None:

@@ -1,7 +1,6 @@
 """The DeepSpeed engine of one rank: exact accumulation, exact resumption, weights as published."""
 
 import hashlib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from webagent.trajectory.v1 import policy_pb2
 from webagent_trainer.batches import LearningRow
 from webagent_trainer.chance import seeded
 from webagent_trainer.config import DeepSpeedConfig, OptimizerConfig
-from webagent_trainer.crew import Crew, join
+from webagent_trainer.crew import Crew
 from webagent_trainer.learner import Objective
 from webagent_trainer.publish import PolicyDirectory
 from webagent_trainer.testing import VOCABULARY
@@ -27,14 +26,6 @@ def make_rows(count: int = 8, seed: int = 0) -> list[LearningRow]:
     chance = seeded("rows", seed)
     tokens = [tuple(chance.randrange(3, VOCABULARY) for _ in range(16)) for _ in range(count)]
     return [LearningRow(row[:12], row[12:], weight=1 / (4 * count)) for row in tokens]
-
-
-@pytest.fixture(scope="module")
-def crew() -> Iterator[Crew]:
-    join(60)
-    crew = Crew()
-    yield crew
-    crew.close()
 
 
 def begin(crew: Crew, model: Path, *, pack_tokens: int = 64, reference: bool = False, **config: object) -> None:

@@ -1,7 +1,6 @@
 """The methods beside M-GRPO: their formulas by hand, and that each teaches a tiny model to prefer what succeeded."""
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from webagent_trainer.advantages import awr_weights, digirl_advantages, webrl_ad
 from webagent_trainer.batches import LearningRow
 from webagent_trainer.chance import seeded
 from webagent_trainer.config import DeepSpeedConfig, OptimizerConfig, RlConfig
-from webagent_trainer.crew import Crew, join
+from webagent_trainer.crew import Crew
 from webagent_trainer.lineage import Lineage
 from webagent_trainer.loss import kl_fit_loss
 from webagent_trainer.method_config import ValueConfig
@@ -65,14 +64,6 @@ def preference(crew: Crew) -> float:
                    if (e.reward > 0) == good for r in e.rows] for good in (True, False)}  # fmt: skip
     found = {good: sum(map(sum, crew.logprobs(of))) / len(of) for good, of in rows.items()}
     return found[True] - found[False]
-
-
-@pytest.fixture(scope="module")
-def crew() -> Iterator[Crew]:
-    join(60)
-    crew = Crew()
-    yield crew
-    crew.close()
 
 
 def opened(crew: Crew, model: Path, name: str, **settings: Any) -> Method:
