@@ -6,7 +6,8 @@ from webagent.trajectory.v1.trajectory_pb2 import Trajectory
 from webagent_rollout.augment import augment
 from webagent_rollout.clients import InferenceClient
 from webagent_rollout.config import LimitsConfig, TargetConfig
-from webagent_rollout.thoughts import Endpoint, EndpointError, Template, Thinker
+from webagent_rollout.file_command import write_all
+from webagent_rollout.thoughts import EndpointError, thinker_of
 from webagent_runtime import delimited
 from webagent_runtime.config import PayloadConfig
 from webagent_runtime.payloads import PayloadStore
@@ -21,18 +22,15 @@ async def add_thoughts(run: Run, config: LoopConfig, inference: str, display: Di
     """Writes the run's reasoned demonstrations, unless an earlier start of the run did."""
     if run.reasoned_demos.is_file():
         return
-    settings = config.thoughts
-    thinker: Thinker = Endpoint(settings.endpoint, model=settings.model) if settings.endpoint else Template()
+    thinker = thinker_of(config.thoughts.endpoint, model=config.thoughts.model)
     partial = run.reasoned_demos.with_suffix(".partial")
     partial.unlink(missing_ok=True)
     client = InferenceClient(TargetConfig(target=inference), LimitsConfig(), f"{run.id}-thoughts", training=False)
     store = PayloadStore(PayloadConfig(uri=run.payloads.as_uri()))
     left_out: Counter[str] = Counter()
-    written = 0
     try:
-        async for made in augment(delimited.read(run.demos, Trajectory), thinker, client, store, left_out):
-            delimited.append(partial, made)
-            written += 1
+        made = augment(delimited.read(run.demos, Trajectory), thinker, client, store, left_out)
+        written = await write_all(made, partial)
     except EndpointError as error:
         raise RunError(f"thoughts.endpoint: {error}") from error
     finally:

@@ -14,7 +14,6 @@ import argparse
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable
-from pathlib import Path
 from typing import Protocol
 
 from webagent.env.v1.env_pb2 import Observation
@@ -27,9 +26,10 @@ from webagent_runtime.payloads import PayloadStore
 
 from webagent_rollout.clients import InferenceClient
 from webagent_rollout.config import LimitsConfig, TargetConfig
+from webagent_rollout.file_command import add_files, causes_of, parsed, write_all
 from webagent_rollout.prompt import Page, compose, page_of
 from webagent_rollout.reply import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
-from webagent_rollout.thoughts import Endpoint, Move, Template, Thinker, cleaned
+from webagent_rollout.thoughts import Move, Thinker, cleaned, thinker_of
 
 
 class Renderer(Protocol):
@@ -98,34 +98,27 @@ async def _page(turn: Turn, pages: Pages) -> str:
 
 async def rewrite(options: argparse.Namespace) -> None:
     """Reads one file and writes the other."""
-    thinker: Thinker = Endpoint(options.endpoint, model=options.model) if options.endpoint else Template()
+    thinker = thinker_of(options.endpoint, model=options.model)
     inference = InferenceClient(TargetConfig(target=options.inference), LimitsConfig(), "augment", training=False)
     store = PayloadStore(PayloadConfig(uri=options.payloads or options.source.parent.resolve().as_uri()))
     left_out: Counter[str] = Counter()
-    written = 0
     try:
-        async for made in augment(delimited.read(options.source, Trajectory), thinker, inference, store, left_out):
-            delimited.append(options.target, made)
-            written += 1
+        written = await write_all(
+            augment(delimited.read(options.source, Trajectory), thinker, inference, store, left_out), options.target
+        )
     finally:
         await inference.close()
-    causes = "".join(f", {count} left out: {cause}" for cause, count in left_out.items())
-    print(f"{written} demonstrations written to {options.target}{causes}")  # noqa: T201  the command's answer
+    print(f"{written} demonstrations written to {options.target}{causes_of(left_out)}")  # noqa: T201  the command's answer
 
 
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description="Adds a chain of thought to demonstrations.")
-    parser.add_argument("source", type=Path)
-    parser.add_argument("target", type=Path)
-    parser.add_argument("--inference", default="127.0.0.1:50052", help="where prompts are rendered")
+    add_files(parser, inference="where prompts are rendered")
     parser.add_argument("--endpoint", help="OpenAI-compatible endpoint; without one, a template words the reasonings")
     parser.add_argument("--model", default="default", help="model that the endpoint is asked for")
     parser.add_argument("--payloads", help="where long pages are kept; else beside the source")
-    options = parser.parse_args()
-    if options.target.exists():
-        parser.error(f"{options.target} exists already")
-    asyncio.run(rewrite(options))
+    asyncio.run(rewrite(parsed(parser)))
 
 
 if __name__ == "__main__":

@@ -17,17 +17,16 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from webagent.evaluator.v1.evaluator_pb2 import OUTCOME_SUCCESS
 from webagent.inference.v1.inference_pb2 import ROLE_USER, Message, RenderRequest
 from webagent.trajectory.v1.trajectory_pb2 import EPISODE_STATUS_SCORED, Trajectory
-from webagent_runtime import delimited
 
 from webagent_rollout.augment import Renderer
 from webagent_rollout.clients import InferenceClient
 from webagent_rollout.config import LimitsConfig, TargetConfig
+from webagent_rollout.file_command import add_files, causes_of, parsed, write_all
 from webagent_rollout.prompt import Page, compose
 from webagent_rollout.reply import demonstrate
 
@@ -130,28 +129,19 @@ async def convert(options: argparse.Namespace) -> None:
     items = json.loads(options.source.read_text())
     inference = InferenceClient(TargetConfig(target=options.inference), LimitsConfig(), "imports", training=False)
     left_out: Counter[str] = Counter()
-    written = 0
     try:
-        async for made in demonstrations(items, inference, left_out, thinking=options.thinking):
-            delimited.append(options.target, made)
-            written += 1
+        written = await write_all(demonstrations(items, inference, left_out, thinking=options.thinking), options.target)
     finally:
         await inference.close()
-    causes = "".join(f", {count} left out: {cause}" for cause, count in left_out.items())
-    print(f"{written} steps written to {options.target}{causes}")  # noqa: T201  the command's answer
+    print(f"{written} steps written to {options.target}{causes_of(left_out)}")  # noqa: T201  the command's answer
 
 
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description="Imports VisualAgentBench's behaviour cloning data.")
-    parser.add_argument("source", type=Path)
-    parser.add_argument("target", type=Path)
-    parser.add_argument("--inference", default="127.0.0.1:50052", help="where prompts are rendered")
+    add_files(parser, inference="where prompts are rendered")
     parser.add_argument("--thinking", action="store_true", help="word replies in the thinking form")
-    options = parser.parse_args()
-    if options.target.exists():
-        parser.error(f"{options.target} exists already")
-    asyncio.run(convert(options))
+    asyncio.run(convert(parsed(parser)))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ import math
 from collections.abc import AsyncIterator, Iterable
 from functools import cache
 from importlib.resources import files
-from pathlib import Path
 from typing import Protocol
 
 from webagent.evaluator.v1.evaluator_pb2 import OUTCOME_FAILURE, OUTCOME_SUCCESS
@@ -38,6 +37,7 @@ from webagent_runtime.payloads import PayloadStore
 
 from webagent_rollout.clients import InferenceClient
 from webagent_rollout.config import LimitsConfig, TargetConfig
+from webagent_rollout.file_command import add_files, parsed
 
 YES, NO = "YES", "NO"
 
@@ -139,14 +139,9 @@ def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description="Rows for an outcome reward model, and its verdicts.")
     parser.add_argument("what", choices=["rows", "judge"])
-    parser.add_argument("source", type=Path)
-    parser.add_argument("target", type=Path)
-    parser.add_argument("--inference", default="127.0.0.1:50052", help="what renders; for `judge`, the reward model")
+    add_files(parser, inference="what renders; for `judge`, the reward model")
     parser.add_argument("--payloads", help="where long pages are kept; else beside the source")
-    options = parser.parse_args()
-    if options.target.exists():
-        parser.error(f"{options.target} exists already")
-    asyncio.run(convert(options))
+    asyncio.run(convert(parsed(parser)))
 
 
 if __name__ == "__main__":

@@ -94,6 +94,11 @@ class Endpoint:
         raise EndpointError(f"{self._url} did not answer in {self._attempts} attempts: {failure}") from failure
 
 
+def thinker_of(endpoint: str | None, *, model: str) -> Thinker:
+    """The endpoint's model, or the template where there is no endpoint."""
+    return Endpoint(endpoint, model=model) if endpoint else Template()
+
+
 def explain_prompt(move: Move) -> str:
     """What the endpoint is asked."""
     history = "\n".join(f"{number}. {action}" for number, action in enumerate(move.history, 1))
