@@ -184,6 +184,11 @@ class RlConfig(Config):
     clip_low: float = Field(default=0.2, gt=0, lt=1)
     clip_high: float = Field(default=0.2, gt=0)
     kl_coefficient: float = Field(default=0.001, ge=0, description="0: no reference policy is kept")
+    kl_corrected: bool = Field(
+        default=False,
+        description="weigh the KL estimate by the ratio: over several steps on a batch it stays one, and bounded; see "
+        "loss.py",
+    )
     normalizer: Literal["turn-mean", "token-mean", "constant"] = "turn-mean"
     official_release: bool = Field(
         default=False,
