@@ -166,8 +166,12 @@ class Run:
         self._board.update(version=version)
 
     def align(self, phase: str) -> None:
-        """Has replicas serve the weights in training: they follow the highest number, which may be another's."""
-        if self.newest_version != self.lineage.version:
+        """Has replicas serve the weights in training: they begin with the base model and follow the highest number,
+        which may be another's.
+        """
+        if self.lineage.version == 0 and self.config.start_from is not None:
+            self.lineage.advance(self._write(phase, self._prompts, parent=0))
+        elif self.newest_version != self.lineage.version:
             self.lineage.rename(self._write(phase, self._prompts, parent=self.lineage.parent))
             self._board.update(version=self.lineage.version)
 
