@@ -90,7 +90,7 @@ class Reinforcement:
         while self._iteration < self._config.iterations:
             self._run.stop_point(PHASE, self.state)
             self._iterate()
-            if self._iteration % self._run.config.checkpoints.every == 0:
+            if self._iteration % self._run.checkpoint_every == 0:
                 self._run.checkpoint(PHASE, self.state())
         self._finish()
 
