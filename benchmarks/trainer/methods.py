@@ -1,7 +1,7 @@
 """All methods from the same start, on the same tasks, with as many episodes each, two seeds; and the three normalizers.
 
     python benchmarks/trainer/methods.py [methods | normalizers] [--minutes 90] [--config configs/quick.yaml]
-        [--seeds 0 1] [--only NAME ...] [--runs runs/methods] [--output FILE.json] [--dry-run]
+        [--seeds 0 1] [--only NAME ...] [--set KEY=VALUE ...] [--runs runs/methods] [--output FILE.json] [--dry-run]
 
 Each cell is one `webagent train`. WebAgent-R1's run clones first; the policy that it has then is where the others of
 the same seed begin (`start_from`), and its evaluation is the table's row "bc". R1-Zero begins with the base model, and
@@ -68,11 +68,11 @@ Pages = dict[tuple[int, str, int], bool]
 def settings_of(cell: Cell, options: argparse.Namespace, seed: int) -> list[str]:
     """What a cell's run changes of the configuration."""
     if not cell.begun:
-        return list(cell.settings)
+        return [*cell.settings, *options.set]
     base = Run(options.runs / f"{BASE}-{seed}")
     version = RunRecord.read(base.record).versions.get("bc", 0)
     start = (base.path / "policies" / str(version)).resolve()
-    return [*_BEGUN, f"stack.trainer.run.start_from={start}", *cell.settings]
+    return [*_BEGUN, f"stack.trainer.run.start_from={start}", *cell.settings, *options.set]
 
 
 def command(name: str, cell: Cell, options: argparse.Namespace, seed: int) -> list[str]:
@@ -93,7 +93,12 @@ def train(command: list[str], end: float) -> bool:
             raise SystemExit(f"it ended with {process.returncode}; the same command tries again")
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGINT)
-        process.wait(_END_SECONDS)
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            # Its keeper ends what it had started.
+            process.kill()
+            process.wait()
         return False
     return True
 
@@ -196,6 +201,7 @@ def main() -> None:
     parser.add_argument("--config", type=Path, default=Path("configs/quick.yaml"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--only", nargs="+", help="of the study's methods; the base run is always done")
+    parser.add_argument("--set", action="append", default=[], help="section.key=value, for all cells; may be repeated")
     parser.add_argument("--runs", type=Path, default=Path("runs/methods"))
     parser.add_argument("--output", type=Path, help="else benchmarks/results/STUDY.json")
     parser.add_argument("--dry-run", action="store_true", help="check all configurations, print the commands")

@@ -144,30 +144,31 @@ async def ended(*tasks: asyncio.Task[None]) -> None:
 
 
 async def test_sigterm_at_random_moments_leaves_the_curve_of_a_run_that_was_left_alone(
-    nats: NatsServer, tiny_model: Path, tmp_path: Path
+    tiny_model: Path, tmp_path: Path
 ) -> None:
-    stored = write_stored(tmp_path / "old.trajectories")
-    rl = {"stored": str(stored), "iterations": 40, "groups": 2}
-    whole, ended = tmp_path / "whole", tmp_path / "ended"
-    async with trainer_process(config(nats, whole, tiny_model, **rl), tmp_path) as process:
-        assert await asyncio.wait_for(process.wait(), SECONDS) == 0
-    settings = config(nats, ended, tiny_model, **rl)
-    chance = random.Random(7)
-    interrupted = 0
-    while not lines(ended) or lines(ended)[-1]["iteration"] < 40:
-        before = len(lines(ended))
-        more = chance.randrange(-1, 9)
-        async with trainer_process(settings, tmp_path) as process:
-            # Anywhere: while it starts, or after some more iterations and a moment.
-            await until(lambda: len(lines(ended)) >= before + more, process)  # noqa: B023  awaited here
-            await asyncio.sleep(chance.random() * (6.0 if more < 0 else 0.1))
-            if process.returncode is None:
-                process.send_signal(signal.SIGTERM)
-                interrupted += 1
-            code = await asyncio.wait_for(process.wait(), SECONDS)
-        # Before the trainer listens to it, the signal ends the process as it ends any.
-        assert code in {0, -signal.SIGTERM}, (tmp_path / "trainer.log").read_text()[-3000:]
-        assert interrupted < 40
+    with nats_server() as nats:
+        stored = write_stored(tmp_path / "old.trajectories")
+        rl = {"stored": str(stored), "iterations": 40, "groups": 2}
+        whole, ended = tmp_path / "whole", tmp_path / "ended"
+        async with trainer_process(config(nats, whole, tiny_model, **rl), tmp_path) as process:
+            assert await asyncio.wait_for(process.wait(), SECONDS) == 0
+        settings = config(nats, ended, tiny_model, **rl)
+        chance = random.Random(7)
+        interrupted = 0
+        while not lines(ended) or lines(ended)[-1]["iteration"] < 40:
+            before = len(lines(ended))
+            more = chance.randrange(-1, 9)
+            async with trainer_process(settings, tmp_path) as process:
+                # Anywhere: while it starts, or after some more iterations and a moment.
+                await until(lambda: len(lines(ended)) >= before + more, process)  # noqa: B023  awaited here
+                await asyncio.sleep(chance.random() * (6.0 if more < 0 else 0.1))
+                if process.returncode is None:
+                    process.send_signal(signal.SIGTERM)
+                    interrupted += 1
+                code = await asyncio.wait_for(process.wait(), SECONDS)
+            # Before the trainer listens to it, the signal ends the process as it ends any.
+            assert code in {0, -signal.SIGTERM}, (tmp_path / "trainer.log").read_text()[-3000:]
+            assert interrupted < 40
     assert interrupted >= 3
     curves = [
         {line["iteration"]: (line["loss"], line["gradient_norm"], line["surprise"]) for line in lines(directory)}
