@@ -162,12 +162,15 @@ def trl_python(directory: Path) -> Path:
     python = directory / "bin" / "python"
     if not (directory / "ready").is_file():
         venv.create(directory, with_pip=True, clear=True)
-        # This environment's packages are found behind its own, so that both sides compute with the same torch.
+        # This environment's packages are found behind its own, so that both sides compute with the same torch; but
+        # not vLLM, which TRL would load for nothing and which would count as TRL's memory.
         inside = subprocess.run(
             [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
             check=True, capture_output=True, text=True,
         )  # fmt: skip
-        Path(inside.stdout.strip(), "behind.pth").write_text(get_path("purelib") + "\n")
+        Path(inside.stdout.strip(), "behind.pth").write_text(
+            f"{get_path('purelib')}\nimport sys; sys.modules['vllm'] = None\n"
+        )
         subprocess.run([python, "-m", "pip", "install", "-q", TRL], check=True)
         (directory / "ready").touch()
     return python

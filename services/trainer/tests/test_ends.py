@@ -30,6 +30,7 @@ async def test_a_run_resumed_with_fewer_iterations_leaves_nothing_open(
     for name in ("scored", "trained"):
         books.ledger.settle(name, "SCORED", reward=1.0)
     books.ledger.use(["trained"], "TRAINED")
+    crew.begin(config.deepspeed)
     run = Run(config, crew=crew, exchange=Exchange(asyncio.get_running_loop(), queue), board=board)
     phase = Reinforcement(run, config.rl, books, method_of(run.crew, config.rl, seed=0))
     sampler = TaskSampler(config.rl.tasks, config.rl.seeds, config.rl.task_sampler, seed=0).state()
