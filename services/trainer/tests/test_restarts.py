@@ -166,8 +166,8 @@ async def test_sigterm_at_random_moments_leaves_the_curve_of_a_run_that_was_left
                     process.send_signal(signal.SIGTERM)
                     interrupted += 1
                 code = await asyncio.wait_for(process.wait(), SECONDS)
-            # Before the trainer listens to it, the signal ends the process as it ends any.
-            assert code in {0, -signal.SIGTERM}, (tmp_path / "trainer.log").read_text()[-3000:]
+            # Before there is anything to end in order, the signal just ends the process.
+            assert code in {0, 143, -signal.SIGTERM}, (tmp_path / "trainer.log").read_text()[-3000:]
             assert interrupted < 40
     assert interrupted >= 3
     curves = [
