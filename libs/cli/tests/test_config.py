@@ -50,7 +50,6 @@ def test_the_resolved_configuration_means_the_same(tmp_path: Path) -> None:
         ("agent.promt=compact", "nearest known key is agent.prompt"),
         ("rl.group_size=1", "greater than or equal to 2"),
         ("variant=r1-cot", "set agent.thinking"),
-        ("rl.method={name: ppo}", "none of m-grpo"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(setting: str, message: str) -> None:
@@ -63,6 +62,9 @@ def test_what_cannot_be_meant_is_refused(setting: str, message: str) -> None:
     [
         ("tasks.ids=[click-buton]", "unknown task 'click-buton': did you mean 'click-button'"),
         ("agent.prompt=compat", "unknown prompt 'compat': did you mean 'compact'"),
+        ("rl.method={name: ppo}", "trainer: rl.method.*'m-grpo'"),
+        ("rl.method={name: awr, beta: 1}", "rl.method.*beta"),
+        ("stack.trainer={run: {rl: {official_release: true, method: {name: awr}}}}", "belongs to m-grpo"),
     ],
 )
 def test_what_no_service_offers_is_refused(setting: str, message: str) -> None:

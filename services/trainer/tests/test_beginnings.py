@@ -1,17 +1,23 @@
 """Weights without anything else: from a checkpoint or a version, whatever the engine that saved them."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 import torch
+from webagent_runtime.config import validate
+from webagent_runtime.queue import Queue
 from webagent_trainer.batches import LearningRow
 from webagent_trainer.beginnings import weights_of
+from webagent_trainer.board import Board
 from webagent_trainer.checkpoint import Checkpoints
-from webagent_trainer.config import DeepSpeedConfig, OptimizerConfig
+from webagent_trainer.config import DeepSpeedConfig, OptimizerConfig, RunConfig
 from webagent_trainer.crew import Crew
 from webagent_trainer.errors import RunFailedError
+from webagent_trainer.exchange import Exchange
 from webagent_trainer.learner import Objective
 from webagent_trainer.publish import write_model
+from webagent_trainer.run import Run
 
 OPTIMIZER = OptimizerConfig(learning_rate=1e-2)
 CLONING = Objective(cloning=True)
@@ -92,3 +98,24 @@ def test_adapters_are_trained_alone_and_published_merged(
     tolerance = 0.1 if bf16 else 1e-4
     flat = [value for row in crew.logprobs(ROWS) for value in row]
     assert flat == pytest.approx([value for row in after for value in row], abs=tolerance)
+
+
+async def test_what_a_run_begins_with_is_served_before_it_is_learned_from(
+    queue: Queue, crew: Crew, tiny_model: Path, tmp_path: Path
+) -> None:
+    rl = {"suite": "toy", "tasks": ["a"], "seeds": {"first": 0, "count": 100}}
+    values = {"run_directory": tmp_path / "begun", "model": tiny_model, "start_from": tiny_model, "rl": rl}
+    config = validate(RunConfig, values | {"deepspeed": {"threads": 1, "bf16": False}}, source="test")
+    (tmp_path / "begun").mkdir()
+    crew.begin(config.deepspeed)
+    run = Run(config, crew=crew, exchange=Exchange(asyncio.get_running_loop(), queue), board=Board("begun"))
+
+    def start() -> int:
+        run.open(run.resume(), OPTIMIZER, after=None, reference=False, temperature=1.0)
+        run.align("rl")
+        return run.exchange.highest_version()
+
+    version = await asyncio.to_thread(start)
+    assert run.lineage.version == version > 0
+    # What replicas served until then, the base model, is older by one.
+    assert (run.lineage.staleness(version), run.lineage.staleness(0)) == (0, 1)

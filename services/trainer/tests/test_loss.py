@@ -42,7 +42,9 @@ def tokens(draw: st.DrawFn) -> list[dict[str, float]]:
     )
 
 
-def expected(batch: list[dict[str, float]], low: float, high: float, beta: float) -> tuple[float, list[float]]:
+def expected(
+    batch: list[dict[str, float]], low: float, high: float, beta: float, *, corrected: bool = False
+) -> tuple[float, list[float]]:
     value, gradient = 0.0, []
     for t in batch:
         rho = math.exp(t["new"] - t["old"])
@@ -50,11 +52,12 @@ def expected(batch: list[dict[str, float]], low: float, high: float, beta: float
         w = min(math.exp(t["old"] - t["sampler"]), 2.0) if t["stale"] else 1.0
         q = t["reference"] - t["new"]
         k = math.exp(q) - q - 1
+        c = rho if corrected else 1.0
         scale = t["weight"] * w
-        value += scale * (-min(rho * t["advantage"], clipped * t["advantage"]) + beta * k)
+        value += scale * (-min(rho * t["advantage"], clipped * t["advantage"]) + beta * c * k)
         # Where the clipped branch is the smaller, the policy term is constant.
         inactive = clipped * t["advantage"] < rho * t["advantage"]
-        gradient.append(scale * ((0.0 if inactive else -rho * t["advantage"]) + beta * (1 - math.exp(q))))
+        gradient.append(scale * ((0.0 if inactive else -rho * t["advantage"]) + beta * c * (1 - math.exp(q))))
     return value, gradient
 
 
@@ -70,11 +73,12 @@ def test_value_and_gradient_are_those_of_the_formula(batch: list[dict[str, float
         sampler_weights=sampler_weights(column["old"], column["sampler"], stale, cap=2.0),
         reference=column["reference"],
     )
-    for beta in (0.01, 0.0):
+    for beta, corrected in ((0.01, False), (0.01, True), (0.0, False)):
         new.grad = None
-        loss, report = grpo_loss(new, spec, clip_low=0.2, clip_high=0.28, kl_coefficient=beta)
+        settings = {"clip_low": 0.2, "clip_high": 0.28, "kl_coefficient": beta, "kl_corrected": corrected}
+        loss, report = grpo_loss(new, spec, **settings)  # type: ignore[arg-type]
         loss.backward()
-        value, gradient = expected(batch, 0.2, 0.28, beta)
+        value, gradient = expected(batch, 0.2, 0.28, beta, corrected=corrected)
         assert loss.item() == pytest.approx(value, rel=1e-9, abs=1e-12)
         assert new.grad is not None
         assert new.grad.tolist() == pytest.approx(gradient, rel=1e-9, abs=1e-12)
@@ -147,6 +151,39 @@ def test_the_weight_of_older_versions_is_capped_and_carries_no_gradient() -> Non
 def test_the_kl_estimate_is_never_negative(new: list[float], shift: float) -> None:
     values = torch.tensor(new, dtype=torch.float64)
     assert bool((kl_estimate(values, values + shift) >= -1e-12).all())
+
+
+def kl_terms(new: torch.Tensor, old: torch.Tensor, reference: torch.Tensor, *, corrected: bool) -> torch.Tensor:
+    """The KL term's derivative by each token's log-probability, where nothing else pulls."""
+    spec = TokenLoss(torch.ones_like(old), torch.zeros_like(old), old, torch.ones_like(old), reference)
+    leaf = new.detach().requires_grad_()
+    settings = {"clip_low": 0.2, "clip_high": 0.2, "kl_coefficient": 1.0, "kl_corrected": corrected}
+    grpo_loss(leaf, spec, **settings)[0].backward()  # type: ignore[arg-type]
+    assert leaf.grad is not None
+    return leaf.grad
+
+
+def test_the_corrected_kl_term_is_the_same_to_the_bit_in_a_batchs_first_step() -> None:
+    new = torch.log_softmax(torch.randn(50, generator=torch.Generator().manual_seed(0)), 0)
+    reference = torch.log_softmax(torch.randn(50, generator=torch.Generator().manual_seed(1)), 0)
+    assert torch.equal(*(kl_terms(new, new, reference, corrected=corrected) for corrected in (False, True)))
+
+
+def test_of_another_policys_tokens_only_the_corrected_kl_term_expects_what_its_own_would() -> None:
+    tables = (torch.randn(20, generator=torch.Generator().manual_seed(n), dtype=torch.float64) for n in range(3))
+    new, old, reference = (torch.log_softmax(2.0 * table, 0) for table in tables)
+    own = new.exp() @ kl_estimate(new, reference)
+    assert own.item() == pytest.approx((new.exp() * (new - reference)).sum().item())
+    assert (old.exp() * (new - old).exp()) @ kl_estimate(new, reference) == pytest.approx(own.item())
+    on_policy = new.exp() * kl_terms(new, new, reference, corrected=False)
+    assert torch.allclose(old.exp() * kl_terms(new, old, reference, corrected=True), on_policy)
+    assert not torch.allclose(old.exp() * kl_terms(new, old, reference, corrected=False), on_policy, atol=1e-2)
+
+
+def test_a_token_that_became_rare_pulls_without_bound_unless_the_kl_term_is_corrected() -> None:
+    new, old, reference = (torch.tensor([math.log(p)], dtype=torch.float64) for p in (1e-9, 0.1, 0.2))
+    assert kl_terms(new, old, reference, corrected=False).item() == pytest.approx(-2e8, rel=1e-6)
+    assert kl_terms(new, old, reference, corrected=True).item() == pytest.approx(-2.0, rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from webagent.trajectory.v1 import trajectory_pb2
-from webagent_runtime import delimited
 from webagent_runtime.config import validate
 from webagent_runtime.queue import Queue
 from webagent_trainer.batches import LearningRow
@@ -20,24 +18,7 @@ from webagent_trainer.exchange import Exchange
 from webagent_trainer.learner import Objective, StepReport
 from webagent_trainer.offline import read_groups
 from webagent_trainer.phases import train
-from webagent_trainer.testing import GOOD, VOCABULARY, make_turn, prompt_of
-
-
-def stored(path: Path) -> Path:
-    for number in range(12):
-        good = number % 2 == 0
-        prompt = prompt_of("a", number // 4)
-        turn = make_turn(prompt, [GOOD if good else 9, 5], [-2.0, -2.0], version=3)
-        made = trajectory_pb2.Trajectory(
-            run_id="another",
-            group_id=f"g{number // 4}",
-            status=trajectory_pb2.EPISODE_STATUS_SCORED,
-            reward=float(good),
-            turns=[turn],
-        )
-        made.episode.episode_id, made.episode.task.task_id = f"e{number}", "a"
-        delimited.append(path, made)
-    return path
+from webagent_trainer.testing import VOCABULARY, write_stored
 
 
 def run_config(directory: Path, model: Path, **changes: Any) -> RunConfig:
@@ -80,7 +61,7 @@ async def do(queue: Queue, config: RunConfig, crew: type[Crew] = Crew) -> list[d
 async def test_a_run_learns_from_a_file_and_its_weights_begin_another(
     queue: Queue, tiny_model: Path, tmp_path: Path, name: str
 ) -> None:
-    path = stored(tmp_path / "old.trajectories")
+    path = write_stored(tmp_path / "old.trajectories")
     first = run_config(tmp_path / f"first-{name}", tiny_model, rl={"stored": path, "method": {"name": name}})
     lines = await do(queue, first)
     assert [line["iteration"] for line in lines] == [1, 2, 3]
@@ -100,7 +81,7 @@ async def test_a_run_learns_from_a_file_and_its_weights_begin_another(
 async def test_a_run_that_crashed_goes_on_along_the_curve_of_one_that_did_not(
     queue: Queue, tiny_model: Path, tmp_path: Path, name: str
 ) -> None:
-    path = stored(tmp_path / "old.trajectories")
+    path = write_stored(tmp_path / "old.trajectories")
     rl = {"stored": path, "iterations": 6, "method": {"name": name}}
     whole = await do(queue, run_config(tmp_path / f"whole-{name}", tiny_model, rl=rl))
     crashed = run_config(tmp_path / f"crashed-{name}", tiny_model, rl=rl)
@@ -114,7 +95,7 @@ async def test_a_run_that_crashed_goes_on_along_the_curve_of_one_that_did_not(
 
 
 def test_a_file_without_a_usable_episode_says_why(tmp_path: Path) -> None:
-    path = stored(tmp_path / "old.trajectories")
+    path = write_stored(tmp_path / "old.trajectories")
     config = run_config(tmp_path, tmp_path, rl={"sampling": {"temperature": 0.5, "logprobs": "processed"}}).rl
     assert config is not None
     with pytest.raises(RunFailedError, match="12 OTHER_SAMPLING") as failed:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -19,7 +18,7 @@ from webagent_runtime.errors import from_rpc
 from webagent_runtime.testing import NatsServer, free_port
 from webagent_trainer.config import TrainerConfig
 from webagent_trainer.service import serve_rank
-from webagent_trainer.testing import ACK_SECONDS, GOOD, make_demonstration, playing, prompt_of
+from webagent_trainer.testing import ACK_SECONDS, GOOD, make_demonstration, playing, prompt_of, trainer_process
 
 SECONDS = 90.0
 OVER = {trainer_pb2.RUN_STATE_SUCCEEDED, trainer_pb2.RUN_STATE_FAILED, trainer_pb2.RUN_STATE_STOPPED}
@@ -53,23 +52,6 @@ async def trainer(nats: NatsServer) -> AsyncIterator[trainer_pb2_grpc.TrainerSer
         serving.cancel()
         with suppress(asyncio.CancelledError):
             await serving
-
-
-@asynccontextmanager
-async def trainer_process(config: dict[str, Any], directory: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    """A trainer as its user starts it; it has ended when the block is left."""
-    path = directory / "trainer.yaml"
-    path.write_text(yaml.safe_dump(config))
-    with (directory / "trainer.log").open("ab") as output:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "webagent_trainer", "--config", str(path), stdout=output, stderr=output
-        )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
 
 
 def run_config(directory: Path, model: Path, **changes: Any) -> dict[str, Any]:

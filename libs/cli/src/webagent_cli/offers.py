@@ -1,16 +1,19 @@
-"""What the installed services offer, read from their files without starting or importing them.
+"""What the installed services offer, without starting them.
 
-A task or prompt that does not exist is refused when the configuration is read, not ten minutes later. Where a package
-is not on this machine nothing can be said, and the service itself refuses.
+A task or prompt that does not exist, or a run that the trainer would not take, is refused when the configuration is
+read, not ten minutes later. Where a package is not on this machine nothing can be said, and the service itself refuses.
 """
 
 import difflib
 import importlib.util
+import tempfile
 from pathlib import Path
 
-from webagent_runtime.config import ConfigError
+from webagent_runtime.config import ConfigError, validate
 
 from webagent_cli.config import LoopConfig
+from webagent_cli.runs import Run
+from webagent_cli.settings import trainer_run
 
 THINKING = "_thinking"
 
@@ -43,10 +46,20 @@ def _refuse(kind: str, name: str, known: set[str]) -> None:
 
 
 def check_offers(config: LoopConfig) -> None:
-    """Fails with one line if the configuration names a task or prompt that does not exist."""
+    """Fails with one line if the configuration names what does not exist or asks the trainer for what it refuses."""
     known_tasks, known_prompts = tasks(config.tasks.suite), prompts()
     for task in config.tasks.ids:
         if known_tasks is not None and task not in known_tasks:
             _refuse("task", task, known_tasks)
     if known_prompts is not None and config.agent.prompt not in known_prompts:
         _refuse("prompt", config.agent.prompt, known_prompts)
+    _check_run(config)
+
+
+def _check_run(config: LoopConfig) -> None:
+    """The trainer's own check of the run: methods and their settings are known there alone."""
+    if _package("webagent_trainer") is None:
+        return
+    from webagent_trainer.config import RunConfig  # noqa: PLC0415  need not be installed
+
+    validate(RunConfig, trainer_run(Run(Path(tempfile.gettempdir()) / "check"), config), source="trainer")

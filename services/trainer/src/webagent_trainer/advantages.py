@@ -4,7 +4,7 @@
 
     awr      A_j = r - V(s_j)
     digirl   A_j = g_j + (1 - g_j) (V(s_j+1) + r_j - V(s_j)),  g_j = lambda^(H-j) r,  r_j = r at j = H, else 0
-             an episode takes part if r - V(s_1) > 0: it beat what its task and page promised
+             an episode takes part if r - U(s_1) > 0, U learned from first turns: it beat what its task promised
     webrl    A_j = V(s_j+1) - V(s_j) - cost + r_j + gamma^(H-j) r, clamped to [-1, 1]; turns with A_j > 0 take part,
              each with the same advantage of 1
 """

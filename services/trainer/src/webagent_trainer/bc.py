@@ -94,7 +94,7 @@ def clone(run: Run, config: BcConfig, state: CloningState) -> None:
     while state.epoch < config.epochs and state.epoch - state.best_epoch < config.patience:
         _epoch(run, config, state, rows, steps)
         _measure(run, state, held_out)
-        if state.epoch % run.config.checkpoints.every == 0:
+        if state.epoch % run.checkpoint_every == 0:
             run.checkpoint(PHASE, state.as_dict())
     if state.best_epoch != state.epoch:
         run.return_to_best(config.optimizer)

@@ -152,7 +152,7 @@ class AgentConfig(Config):
 class TaskSamplerConfig(Config):
     """Which tasks are drawn: by p(1-p) of each one's success so far."""
 
-    floor: float = Field(default=0.05, gt=0, le=0.25, description="least weight of a task, so that none starves")
+    floor: float = Field(default=0.05, gt=0, le=0.25, description="least weight of a task; 0.25: all tasks alike")
     memory: float = Field(default=0.7, ge=0, lt=1, description="weight of the past in a task's running success")
 
 
@@ -184,6 +184,11 @@ class RlConfig(Config):
     clip_low: float = Field(default=0.2, gt=0, lt=1)
     clip_high: float = Field(default=0.2, gt=0)
     kl_coefficient: float = Field(default=0.001, ge=0, description="0: no reference policy is kept")
+    kl_corrected: bool = Field(
+        default=False,
+        description="weigh the KL estimate by the ratio: over several steps on a batch it stays one, and bounded; see "
+        "loss.py",
+    )
     normalizer: Literal["turn-mean", "token-mean", "constant"] = "turn-mean"
     official_release: bool = Field(
         default=False,
@@ -230,7 +235,11 @@ class RlConfig(Config):
 class CheckpointConfig(Config):
     """Saved states that a run resumes from."""
 
-    every: int = Field(default=5, ge=1, description="iterations (RL) or epochs (BC) between checkpoints")
+    every: int | None = Field(
+        default=None,
+        ge=1,
+        description="iterations (RL) or epochs (BC) between checkpoints; unset: 1 for models below 1 GiB, else 5",
+    )
     keep: int = Field(default=2, ge=1, description="newest checkpoints that are kept")
 
 

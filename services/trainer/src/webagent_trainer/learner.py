@@ -43,6 +43,7 @@ class Objective:
     clip_low: float = 0.2
     clip_high: float = 0.2
     kl_coefficient: float = 0.0
+    kl_corrected: bool = False
     sampler_ratio_cap: float = 2.0
     # Above 0: log pi / pi_ref is fitted to the advantage, and nothing is clipped.
     kl_strength: float = 0.0
@@ -290,6 +291,7 @@ def _pack_loss(
         clip_low=objective.clip_low,
         clip_high=objective.clip_high,
         kl_coefficient=objective.kl_coefficient,
+        kl_corrected=objective.kl_corrected,
     )
     report |= pull_sums(policy_pull(logprobs, tokens, clip_low=objective.clip_low, clip_high=objective.clip_high), rows)
     gaps = (logprobs.detach() - sampler)[~stale]

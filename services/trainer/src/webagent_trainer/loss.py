@@ -1,16 +1,22 @@
 """The M-GRPO loss, as functions of tensors.
 
-    loss = mean over live groups of  sum_i sum_j sum_t  n_ij w ( -min(rho A_i, clip(rho, 1-e_lo, 1+e_hi) A_i) + beta k )
+    loss = mean over live groups of  sum_ijt  n_ij w ( -min(rho A_i, clip(rho, 1-e_lo, 1+e_hi) A_i) + beta c k )
 
     rho  = pi / pi_old                   pi_old: the trainer's own value when the batch began
     w    = min(pi_old / pi_sampler, cap) 1 where the sampler's version is the trainer's; no gradient
     k    = exp(q) - q - 1,  q = log pi_ref - log pi
+    c    = 1; or, with `kl_corrected`, rho without gradient
     n_ij = 1/(G |tau_i| |a_ij|)          turn-mean
            1/(G sum_j |a_ij|)            token-mean
            1/(G K |a_ij|)                constant, K the turn budget
 
 i runs over the G episodes of a group, j over the turns of an episode, t over the tokens of a turn's reply. All tensors
 are flat over reply tokens, shape [N], float32 or float64.
+
+On c: k estimates KL(pi || pi_ref) from tokens that pi itself drew. From the second step on a batch they are pi_old's,
+for whom E_old[rho k] = E_pi[k] and E_old[k] is something else; and the derivative of k by log pi, 1 - pi_ref / pi, has
+no bound where pi has fallen far below pi_ref, while that of the corrected term, (pi - pi_ref) / pi_old, has one. At
+rho = 1, in every first step, both are the same numbers.
 """
 
 from __future__ import annotations
@@ -59,13 +65,21 @@ def kl_estimate(logprobs: Tensor, reference: Tensor) -> Tensor:
 
 
 def grpo_loss(
-    logprobs: Tensor, tokens: TokenLoss, *, clip_low: float, clip_high: float, kl_coefficient: float
+    logprobs: Tensor,
+    tokens: TokenLoss,
+    *,
+    clip_low: float,
+    clip_high: float,
+    kl_coefficient: float,
+    kl_corrected: bool = False,
 ) -> tuple[Tensor, dict[str, float]]:
     """The loss summed over the given tokens, and sums for the report (divide them by `tokens`)."""
     ratio = torch.exp(logprobs - tokens.old)
     clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
     per_token = -torch.minimum(ratio * tokens.advantages, clipped * tokens.advantages)
     kl = torch.zeros_like(logprobs) if tokens.reference is None else kl_estimate(logprobs, tokens.reference)
+    if kl_corrected:
+        kl = ratio.detach() * kl
     loss = (tokens.weights * tokens.sampler_weights * (per_token + kl_coefficient * kl)).sum()
     with torch.no_grad():
         report = {

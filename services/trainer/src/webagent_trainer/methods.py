@@ -8,8 +8,9 @@
                  pi_ref: the policy when the iteration began; to the fresh turns come those of earlier successes whose
                  confidence, exp(mean_t log pi), lies within bounds: neither known by heart nor far from the policy
 
-A_j: advantages.py. Values are learned from all turns before they are asked: towards 1 where the episode succeeded. The
-mean over tokens inside webrl's term keeps long replies from dominating it.
+A_j: advantages.py. Values are learned from all turns before they are asked: towards 1 where the episode succeeded.
+digirl's value of an episode is another, learned from first turns alone: what instruction and page promise. The mean
+over tokens inside webrl's term keeps long replies from dominating it.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from pathlib import Path
 from statistics import fmean
 from typing import Protocol
+
+from torch import Tensor
 
 from webagent_trainer.advantage import has_variance
 from webagent_trainer.advantages import awr_weights, digirl_advantages, webrl_advantages
@@ -37,6 +41,7 @@ from webagent_trainer.update import LiveGroup, steps, update
 from webagent_trainer.values import ValueHeads
 
 _VALUES = "values.safetensors"
+_PROMISES = "promises.safetensors"
 _REPLAY = "replay.json"
 
 
@@ -173,10 +178,13 @@ class Valued(Cloning):
         """See Method."""
         self._heads.restore(directory / _VALUES)
 
-    def _learned_values(self, episodes: Sequence[Episode]) -> tuple[list[list[float]], dict[str, float]]:
+    def _states(self, episodes: Sequence[Episode]) -> Tensor:
+        return self._crew.states([LearningRow(r.context, r.reply, weight=1.0) for e in episodes for r in e.rows])
+
+    def _learned_values(
+        self, episodes: Sequence[Episode], states: Tensor
+    ) -> tuple[list[list[float]], dict[str, float]]:
         """V of each turn's state, after the heads have learned from these episodes."""
-        rows = [row for episode in episodes for row in episode.rows]
-        states = self._crew.states([LearningRow(row.context, row.reply, weight=1.0) for row in rows])
         outcomes = [float(episode.reward > 0) for episode in episodes for _ in episode.rows]
         loss = self._heads.fit(states, outcomes)
         source = iter(self._heads.values(states))
@@ -192,7 +200,7 @@ class Awr(Valued):
         self._method = method
 
     def _weights(self, episodes: Sequence[Episode]) -> tuple[list[list[float]], dict[str, float]]:
-        values, metrics = self._learned_values(episodes)
+        values, metrics = self._learned_values(episodes, self._states(episodes))
         settings = {"temperature": self._method.temperature, "cap": self._method.weight_cap}
         pairs = zip(episodes, values, strict=True)
         return [awr_weights(episode.reward, of_turns, **settings) for episode, of_turns in pairs], metrics
@@ -203,13 +211,28 @@ class DigiRl(Valued):
 
     def __init__(self, crew: Crew, config: RlConfig, method: DigiRlConfig, *, seed: int) -> None:
         super().__init__(crew, config, ValueHeads(method.values, seed=seed))
+        self._promises = ValueHeads(method.values, seed=seed + 1)
         self._method = method
 
+    def save(self, directory: Path) -> None:
+        """See Method."""
+        super().save(directory)
+        self._promises.save(directory / _PROMISES)
+
+    def restore(self, directory: Path) -> None:
+        """See Method."""
+        super().restore(directory)
+        self._promises.restore(directory / _PROMISES)
+
     def _weights(self, episodes: Sequence[Episode]) -> tuple[list[list[float]], dict[str, float]]:
-        values, metrics = self._learned_values(episodes)
+        states = self._states(episodes)
+        values, metrics = self._learned_values(episodes, states)
+        places = accumulate((len(episode.rows) for episode in episodes[:-1]), initial=0)
+        firsts = states[list(places)]
+        metrics["promise_loss"] = self._promises.fit(firsts, [float(episode.reward > 0) for episode in episodes])
         weights = []
-        for episode, of_turns in zip(episodes, values, strict=True):
-            beat = episode.reward - of_turns[0] > 0
+        for episode, of_turns, promise in zip(episodes, values, self._promises.values(firsts), strict=True):
+            beat = episode.reward - promise > 0
             advantages = digirl_advantages(episode.reward, of_turns, decay=self._method.decay)
             weights.append([float(beat and advantage > self._method.advantage_floor) for advantage in advantages])
         return weights, metrics
@@ -238,12 +261,11 @@ class WebRl(Valued):
         self, episodes: Sequence[Episode], chance: random.Random
     ) -> tuple[list[LearningRow], dict[str, float]]:
         past = self._candidates(len(episodes), chance)
-        values, metrics = self._learned_values(episodes)
+        values, metrics = self._learned_values(episodes, self._states(episodes))
         fresh = self._positive(episodes, values)
         old: list[LearningRow] = []
         if past:
-            states = self._crew.states([LearningRow(r.context, r.reply, weight=1.0) for e in past for r in e.rows])
-            source = iter(self._heads.values(states))
+            source = iter(self._heads.values(self._states(past)))
             old = self._positive(past, [[next(source) for _ in episode.rows] for episode in past])
         rows = self._referred([*fresh, *old])
         kept = [row for row in rows[len(fresh) :] if self._half_known(row)]

@@ -70,7 +70,7 @@ class Offline:
             # A lineage that knows no version.
             metrics |= self._method.update(live, Lineage([[]]), chance, stages, first=first)
         last = self._iteration == self._config.iterations
-        if last or self._iteration % self._run.config.checkpoints.every == 0:
+        if last or self._iteration % self._run.checkpoint_every == 0:
             with stages.measure("publish"):
                 self._run.publish(PHASE, [group.episodes[0].rows[0].context for group in taken], last=last)
             self._run.checkpoint(PHASE, self.state())

@@ -75,13 +75,14 @@ class _Branch:
 
 
 def pack_rows(rows: Sequence[PackableRow], *, budget: int) -> list[Pack]:
-    """Packs of at most `budget` tokens each; a context longer than that with its replies forms a pack of its own."""
+    """Packs of at most `budget` tokens each; a row that alone has more forms a pack of its own."""
     by_context: dict[tuple[int, ...], list[int]] = {}
     for index, row in enumerate(rows):
         by_context.setdefault(row.context, []).append(index)
     branches = [
-        _Branch(context, tuple(members), _grow([rows[index].reply for index in members]))
+        _Branch(context, tuple(chosen), _grow([rows[index].reply for index in chosen]))
         for context, members in sorted(by_context.items())
+        for chosen in _within(members, rows, budget - len(context))
     ]
     return [_lay_out(chosen, rows) for chosen in _fill(branches, budget)]
 
@@ -109,6 +110,21 @@ def _grow(replies: Sequence[tuple[int, ...]]) -> _Leaves:
             path.append(node)
         paths.append(tuple(path))
     return _Leaves(tuple(tokens), tuple(parents), tuple(paths))
+
+
+def _within(members: Sequence[int], rows: Sequence[PackableRow], room: int) -> Iterator[Sequence[int]]:
+    """The rows of one context, as many at a time as their replies' tree has room for; at least one."""
+    if len(_grow([rows[index].reply for index in members]).tokens) <= room:
+        yield members
+        return
+    chosen: list[int] = []
+    # Neighbours in sorted order share most.
+    for index in sorted(members, key=lambda index: rows[index].reply):
+        if chosen and len(_grow([rows[each].reply for each in (*chosen, index)]).tokens) > room:
+            yield chosen
+            chosen = []
+        chosen.append(index)
+    yield chosen
 
 
 def _fill(branches: Sequence[_Branch], budget: int) -> Iterator[list[_Branch]]:

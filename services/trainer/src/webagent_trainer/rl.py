@@ -85,11 +85,12 @@ class Reinforcement:
     def run(self) -> None:
         """All iterations that are left."""
         self._run.begin(PHASE, iterations=self._config.iterations, done=self._iteration)
-        self._take_up_unfinished()
+        if self._iteration < self._config.iterations:
+            self._take_up_unfinished()
         while self._iteration < self._config.iterations:
             self._run.stop_point(PHASE, self.state)
             self._iterate()
-            if self._iteration % self._run.config.checkpoints.every == 0:
+            if self._iteration % self._run.checkpoint_every == 0:
                 self._run.checkpoint(PHASE, self.state())
         self._finish()
 
@@ -298,6 +299,10 @@ class Reinforcement:
         return metrics | {f"success/{task}": value for task, value in self._sampler.success.items()}
 
     def _finish(self) -> None:
-        """What is still in play after the last iteration is surplus."""
+        """Nothing is in play after the last iteration: what has no outcome expires, what has no use is surplus."""
+        for entry in self._ledger.unfinished():
+            # Only of a run that was resumed with fewer iterations than it had begun.
+            if entry.outcome is None:
+                self._ledger.settle(entry.episode_id, "EXPIRED", reason="RUN_OVER")
         scored = [entry.episode_id for entry in self._ledger.unfinished() if entry.outcome == "SCORED"]
         self._ledger.use(scored, "SURPLUS")

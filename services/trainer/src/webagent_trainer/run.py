@@ -31,6 +31,7 @@ from webagent_trainer.publish import PolicyDirectory, write_model
 log = structlog.get_logger()
 
 _WELL_AHEAD = 3.0
+_SMALL_MODEL_BYTES = 2**30
 _CANDIDATES = 4
 
 
@@ -53,6 +54,7 @@ class Run:
         self.crew = crew
         self.exchange = exchange
         self.vocabulary = read_vocabulary(config.model)
+        self.checkpoint_every = config.checkpoints.every or (1 if _is_small(config.model) else 5)
         self.lineage = Lineage()
         self._board = board
         self._directory = config.run_directory
@@ -166,10 +168,14 @@ class Run:
         self._board.update(version=version)
 
     def align(self, phase: str) -> None:
-        """Has replicas serve the weights in training: they follow the highest number, which may be another's."""
-        if self.newest_version != self.lineage.version:
+        """Has replicas serve the weights in training: they begin with the base model and follow the highest number,
+        which may be another's.
+        """
+        if self.lineage.version == 0 and self.config.start_from is not None:
+            self.lineage.advance(self._write(phase, self._prompts, parent=0))
+        elif self.newest_version != self.lineage.version:
             self.lineage.rename(self._write(phase, self._prompts, parent=self.lineage.parent))
-            self._board.update(version=self.lineage.version)
+        self._board.update(version=self.lineage.version)
 
     def wait_served(self, seconds: float, *, required: bool) -> None:
         """Returns once replicas serve the newest version."""
@@ -211,3 +217,8 @@ def read_vocabulary(model: Path) -> int:
         return int(json.loads((model / "config.json").read_bytes())["vocab_size"])
     except (OSError, ValueError, KeyError) as error:
         raise RunFailedError("MODEL_UNREADABLE", f"{model} is no model directory: {error}") from error
+
+
+def _is_small(model: Path) -> bool:
+    """Whether a checkpoint takes little of the time of an iteration."""
+    return sum(file.stat().st_size for file in model.glob("*.safetensors")) < _SMALL_MODEL_BYTES

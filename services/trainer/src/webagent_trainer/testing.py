@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlparse
 
 import torch
+import yaml
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 from webagent.evaluator.v1 import evaluator_pb2
 from webagent.inference.v1 import inference_pb2
 from webagent.trajectory.v1 import policy_pb2, trajectory_pb2
+from webagent_runtime import delimited
 from webagent_runtime.config import QueueConfig
 from webagent_runtime.queue import Queue
 
@@ -68,6 +72,24 @@ def make_demonstration(prompt: list[int], reply: list[int], *, success: bool = T
         verdict=evaluator_pb2.Verdict(outcome=outcome),
         turns=[make_turn(prompt, reply, [])],
     )
+
+
+def write_stored(path: Path) -> Path:
+    """A file of three groups of four episodes that another run's policy sampled; half of each group succeeded."""
+    for number in range(12):
+        good = number % 2 == 0
+        prompt = prompt_of("a", number // 4)
+        turn = make_turn(prompt, [GOOD if good else 9, 5], [-2.0, -2.0], version=3)
+        made = trajectory_pb2.Trajectory(
+            run_id="another",
+            group_id=f"g{number // 4}",
+            status=trajectory_pb2.EPISODE_STATUS_SCORED,
+            reward=float(good),
+            turns=[turn],
+        )
+        made.episode.episode_id, made.episode.task.task_id = f"e{number}", "a"
+        delimited.append(path, made)
+    return path
 
 
 class Player:
@@ -175,3 +197,20 @@ async def playing(url: str, base_model: Path) -> AsyncIterator[Player]:
             with suppress(asyncio.CancelledError):
                 await task
         await queue.close()
+
+
+@asynccontextmanager
+async def trainer_process(config: Mapping[str, Any], directory: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A trainer as its user starts it, its output in trainer.log; it has ended when the block is left."""
+    path = directory / "trainer.yaml"
+    path.write_text(yaml.safe_dump(dict(config)))
+    with (directory / "trainer.log").open("ab") as output:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "webagent_trainer", "--config", str(path), stdout=output, stderr=output
+        )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()

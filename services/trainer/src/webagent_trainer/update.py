@@ -82,6 +82,7 @@ def update(
         clip_low=config.clip_low,
         clip_high=config.clip_high,
         kl_coefficient=config.kl_coefficient,
+        kl_corrected=config.kl_corrected,
         sampler_ratio_cap=config.sampler_ratio_cap,
     )
     reports: list[StepReport] = []
