@@ -25,7 +25,7 @@ def check(spec: EpisodeSpec) -> None:
     if not 1 <= spec.agent.max_turns <= MAX_TURNS:
         raise _refused("INVALID_REQUEST", f"agent.max_turns must be 1 to {MAX_TURNS}, not {spec.agent.max_turns}")
     if policy is None:
-        raise _refused("INVALID_REQUEST", "policy must be set: sampled or expert")
+        raise _refused("INVALID_REQUEST", "policy must be set: sampled, expert or random")
     if policy == "sampled" and spec.sampled.sampling.max_tokens < 1:
         raise _refused("INVALID_REQUEST", "sampled.sampling.max_tokens must be at least 1")
     if spec.agent.prompt not in LAYOUTS:
