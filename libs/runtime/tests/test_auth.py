@@ -2,6 +2,7 @@
 
 import datetime
 import ipaddress
+import shutil
 
 import grpc
 import pytest
@@ -165,6 +166,20 @@ async def test_a_client_with_a_certificate_of_the_authority_is_served(secured, a
     tls = ClientTlsConfig(ca_file=authority.ca_file, cert_file=cert_file, key_file=key_file)
     async with open_channel(secured.address, ClientConfig(tls=tls)) as channel:
         assert await call_env(channel) == (OK, "")
+
+
+async def test_renewed_certificates_are_used_without_a_restart(secured, authority, tmp_path):
+    cert_file, key_file = authority.issue("client")
+    tls = ClientTlsConfig(ca_file=authority.ca_file, cert_file=cert_file, key_file=key_file)
+    old = ClientTlsConfig(**{name: shutil.copy(path, tmp_path / f"old-{name}") for name, path in tls if path})
+    async with open_channel(secured.address, ClientConfig(tls=tls)) as channel:
+        assert await call_env(channel) == (OK, "")
+        renewed = Authority(tmp_path, "authority")
+        renewed.issue("server")
+        renewed.issue("client")
+        assert await call_env(channel) == (OK, "")
+    async with open_channel(secured.address, ClientConfig(tls=old)) as channel:
+        assert (await call_env(channel))[0] is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_the_name_to_expect_can_be_set(secured, authority):
