@@ -94,6 +94,8 @@ def test_the_knobs_of_training_are_a_decision() -> None:
             "concurrency",
             "episode_seconds",
             "greedy",
+            "max_equal_actions",
+            "max_turns",
             "seeds",
             "temperature",
             "zero_shot_seeds",

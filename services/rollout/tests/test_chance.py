@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 from webagent_rollout.chance import BACK, LEAVE, Chance
 from webagent_rollout.experts.script import SCROLL_DOWN
 
-PAGE = """<body> Hello <button id="0"> Go </button> <input id="1" type="text"> </input> <input id="2" type="radio"> </input>
+PAGE = """<body> Hello <button id="0"> Go </button> <input id="1" type="text"> </input>
+<input id="2" type="radio"> </input>
 <select id="3" data-value="a"> <option> Ana </option> <option data-status="selected"> Bo </option> </select>
 <textarea id="4"> </textarea> </body>"""
 
