@@ -236,6 +236,19 @@ def test_claims_stay_when_a_release_goes() -> None:
     assert claims == {"rel-shared"}
 
 
+def test_each_choice_of_a_sandbox_is_rendered() -> None:
+    pods = {}
+    for chosen in ("default", "userns", "sandbox"):
+        rendered = charts.case(f"env/{chosen}-values")
+        (spec,) = charts.pod_specs(rendered.one("Deployment"))
+        own = charts.configuration(rendered, "env")["browser"]["sandbox"]
+        pods[chosen] = (own, spec.get("hostUsers", True), spec["securityContext"]["seccompProfile"])
+    restricted = {"type": "RuntimeDefault"}
+    assert pods["default"] == (False, True, restricted)
+    assert pods["userns"] == (False, False, restricted)
+    assert pods["sandbox"] == (True, True, {"type": "Localhost", "localhostProfile": "profiles/chromium.json"})
+
+
 def test_the_queue_is_provisioned_by_a_job_or_a_hook() -> None:
     plain = charts.case("rollout/default-values").one("Job")
     assert "annotations" not in plain["metadata"]
@@ -248,8 +261,14 @@ def test_the_queue_is_provisioned_by_a_job_or_a_hook() -> None:
         assert secrets == {"admin-creds", "queue-tls"}
     (only,) = charts.containers(hook)
     variables = {each["name"]: each for each in only["env"]}
-    assert json.loads(variables["QUEUE"]["value"])["credentials_file"] == "/etc/webagent/queue/admin.creds"
-    assert variables["QUEUE_URL"]["valueFrom"]["secretKeyRef"] == {"name": "queue-admin", "key": "url"}
+    assert (
+        json.loads(variables["WEBAGENT_PROVISION__QUEUE"]["value"])["credentials_file"]
+        == "/etc/webagent/queue/admin.creds"
+    )
+    assert variables["WEBAGENT_PROVISION__QUEUE__URL"]["valueFrom"]["secretKeyRef"] == {
+        "name": "queue-admin",
+        "key": "url",
+    }
 
 
 def test_names_fit_whatever_the_release_is_called() -> None:
