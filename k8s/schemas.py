@@ -45,6 +45,7 @@ OWNED: dict[str, tuple[str, ...]] = {
     "QueueConfig": ("url", "credentials_file", "tls", "replicas"),
     "ModelConfig": ("path",),
     "UpdateConfig": ("staging",),
+    "BrowserConfig": ("sandbox",),
     "FaceConfig": ("host", "port", "tls", "tokens_file"),
 }
 
@@ -220,6 +221,8 @@ OVERRIDES: dict[str, Schema] = {
     "podSecurityContext": {"$ref": "#/definitions/podSecurityContext"},
     "securityContext": {"$ref": "#/definitions/securityContext"},
     "hostUsers": {"enum": [None, False]},
+    "sandbox": {"type": "string", "enum": ["none", "userns", "seccomp-localhost"]},
+    "sandboxProfile": {"type": "string", "minLength": 1},
     "accelerator.kind": {"type": "string", "enum": ["cpu", "nvidia", "amd", "gaudi"]},
     "autoscaling.metrics": _objects("type"),
     "autoscaling.behavior": OBJECT,

@@ -40,6 +40,10 @@ def drop(render: Render, kind: str) -> Render:
     return Render(render.name, tuple(each for each in render.objects if each["kind"] != kind))
 
 
+def seccomp(render: Render) -> Any:
+    return pod(render)["securityContext"]["seccompProfile"]
+
+
 def probe_over_tls(render: Render) -> None:
     container(render)["readinessProbe"]["grpc"]["port"] = 50051
 
@@ -82,6 +86,7 @@ BREAKS: list[tuple[str, Break]] = [
     ("pods_are_restricted", lambda r: container(r)["securityContext"].update(privileged=True)),
     ("pods_are_restricted", lambda r: container(r)["securityContext"]["capabilities"].update(add=["SYS_ADMIN"])),
     ("pods_are_restricted", lambda r: container(r)["securityContext"].pop("readOnlyRootFilesystem")),
+    ("chromium_has_the_sandbox_that_was_chosen", lambda r: seccomp(r).update(type="Localhost", localhostProfile="a")),
     ("nothing_belongs_to_the_host", lambda r: pod(r).update(hostIPC=True)),
     ("nothing_belongs_to_the_host", lambda r: pod(r)["volumes"].append({"name": "x", "hostPath": {"path": "/"}})),
     ("nothing_belongs_to_the_host", lambda r: container(r)["ports"].append({"containerPort": 1, "hostPort": 1})),

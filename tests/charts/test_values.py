@@ -30,6 +30,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("env", {"securityContext.capabilities.drop": []}, "drop"),
     ("env", {"hostNetwork": True}, "hostNetwork"),
     ("env", {"hostUsers": True}, "hostUsers"),
+    ("env", {"sandbox": "off"}, "sandbox"),
+    ("env", {"config": {"browser": {"sandbox": True}}}, "sandbox"),
     ("env", {"resources.requests.memory": None}, "memory"),
     ("env", {"resources.limits.memory": "much"}, "memory"),
     ("env", {"service.port": 70000}, "port"),

@@ -32,6 +32,18 @@ def pods_are_restricted(rendered: Render) -> Iterator[str]:
 
 
 @policy
+def chromium_has_the_sandbox_that_was_chosen(rendered: Render) -> Iterator[str]:
+    """Its own needs a profile of the nodes, which is there for nothing else; with none, it is off."""
+    for obj in rendered.all("Deployment"):
+        if charts.component(obj) == "env":
+            own = charts.configuration(rendered, "env")["browser"]["sandbox"]
+            for spec in charts.pod_specs(obj):
+                profile = spec.get("securityContext", {}).get("seccompProfile", {})
+                if own != (profile.get("type") == "Localhost") or own != bool(profile.get("localhostProfile")):
+                    yield f"{where(obj)}: Chromium's sandbox is {own} under {profile}"
+
+
+@policy
 def nothing_belongs_to_the_host(rendered: Render) -> Iterator[str]:
     """No namespace, port or path of a node."""
     for obj in rendered.own():
