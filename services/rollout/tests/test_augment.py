@@ -1,11 +1,7 @@
 """Demonstrations with a chain of thought: the same actions, prompts that ask to think, and any endpoint's words."""
 
 import json
-import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -15,9 +11,11 @@ from webagent.evaluator.v1.evaluator_pb2 import OUTCOME_FAILURE, OUTCOME_SUCCESS
 from webagent.inference.v1.inference_pb2 import RenderRequest, RenderResponse
 from webagent.trajectory.v1.trajectory_pb2 import PayloadRef, Trajectory
 from webagent_rollout.augment import augment
+from webagent_rollout.endpoint import Endpoint, EndpointError
 from webagent_rollout.prompt import system_text
 from webagent_rollout.reply import cut_action
-from webagent_rollout.thoughts import Endpoint, EndpointError, Move, Template, cleaned
+from webagent_rollout.testing import endpoint
+from webagent_rollout.thoughts import Explainer, Move, Template, cleaned
 
 CLICK = '# Note: the price is 7\ndo(action="Click", element="7")'
 MOVE = Move("buy it", ['do(action="Scroll Down")'], "<p>page</p>", CLICK)
@@ -92,38 +90,12 @@ async def test_the_template_says_the_same_of_the_same_move() -> None:
     assert "the price is 7" in await Template().think(MOVE)
 
 
-@contextmanager
-def endpoint(*answers: bytes) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    seen: list[dict[str, Any]] = []
-    left = list(answers)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            seen.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            answer = left.pop(0)
-            self.send_response(200 if answer else 503)
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_request(self, *args: Any) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/v1", seen
-    finally:
-        server.shutdown()
-        server.server_close()
-
-
 GOOD = json.dumps({"choices": [{"message": {"content": "Because it is <answer>cheap</answer>."}}]}).encode()
 
 
 async def test_an_endpoint_is_asked_with_all_fields_and_again_after_a_failure() -> None:
     with endpoint(b"", b"{}", GOOD) as (url, seen):
-        thought = await Endpoint(url, model="thinker").think(MOVE)
+        thought = await Explainer(Endpoint(url, model="thinker")).think(MOVE)
     assert cleaned(thought) == "Because it is cheap ."
     assert len(seen) == 3
     asked = seen[-1]["messages"][0]["content"]
@@ -134,4 +106,4 @@ async def test_an_endpoint_is_asked_with_all_fields_and_again_after_a_failure() 
 
 async def test_an_endpoint_that_stays_silent_is_named() -> None:
     with endpoint(b"", b"") as (url, _), pytest.raises(EndpointError, match="did not answer in 2 attempts"):
-        await Endpoint(url, model="thinker", attempts=2).think(MOVE)
+        await Endpoint(url, model="thinker", attempts=2).ask("why?")

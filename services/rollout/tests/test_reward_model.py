@@ -3,7 +3,7 @@
 import pytest
 from webagent.evaluator.v1.evaluator_pb2 import OUTCOME_FAILURE, OUTCOME_INVALID, OUTCOME_SUCCESS, Outcome
 from webagent.inference.v1.inference_pb2 import RenderRequest, RenderResponse, ScoreRequest, ScoreResponse
-from webagent.trajectory.v1.trajectory_pb2 import PayloadRef, Trajectory
+from webagent.trajectory.v1.trajectory_pb2 import EPISODE_STATUS_INVALID, EPISODE_STATUS_SCORED, PayloadRef, Trajectory
 from webagent_rollout.reward_model import judge, rows
 
 
@@ -56,6 +56,15 @@ async def test_its_verdicts_replace_the_others_and_the_tokens_stay() -> None:
     assert [one.verdict.outcome for one in made] == [OUTCOME_SUCCESS, OUTCOME_FAILURE]
     assert made[0].turns == EPISODES[0].turns
     assert made[0].verdict.checks[0].kind == "reward-model"
+
+
+async def test_an_episode_of_a_task_without_a_rule_is_judged_and_one_that_broke_is_not() -> None:
+    ruleless, broken = episode("thanks", OUTCOME_INVALID), episode("thanks", OUTCOME_INVALID)
+    ruleless.verdict.reason, broken.verdict.reason = "RULE_UNSUPPORTED", "BROWSER_CRASHED"
+    ruleless.status, ruleless.reason = EPISODE_STATUS_INVALID, "RULE_UNSUPPORTED"
+    (made,) = [one async for one in judge([broken, ruleless], Model(), Kept())]
+    assert (made.status, made.reason, made.reward) == (EPISODE_STATUS_SCORED, "", 1.0)
+    assert [one async for one in rows([broken, ruleless], Model(), Kept())] == []
 
 
 @pytest.mark.parametrize("outcome", [OUTCOME_SUCCESS, OUTCOME_FAILURE])

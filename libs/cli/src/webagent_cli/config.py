@@ -133,6 +133,7 @@ class BcConfig(Config):
 
     epochs: int = Field(default=3, ge=1, description="Passes over the rows, at most.")
     patience: int = Field(default=2, ge=1, description="Epochs without a better held-out loss that end the phase.")
+    held_out_share: float = Field(default=0.1, ge=0, lt=1, description="Share of episodes that only measure the loss.")
     learning_rate: float = Field(default=1e-4, gt=0)
     batch_rows: int = Field(default=16, ge=1, description="Rows of one optimizer step.")
 

@@ -6,8 +6,9 @@ from webagent.trajectory.v1.trajectory_pb2 import Trajectory
 from webagent_rollout.augment import augment
 from webagent_rollout.clients import InferenceClient
 from webagent_rollout.config import LimitsConfig, TargetConfig
+from webagent_rollout.endpoint import EndpointError
 from webagent_rollout.file_command import write_all
-from webagent_rollout.thoughts import EndpointError, thinker_of
+from webagent_rollout.thoughts import thinker_of
 from webagent_runtime import delimited
 from webagent_runtime.config import PayloadConfig
 from webagent_runtime.payloads import PayloadStore

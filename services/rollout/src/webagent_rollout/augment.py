@@ -19,7 +19,7 @@ from typing import Protocol
 from webagent.env.v1.env_pb2 import Observation
 from webagent.evaluator.v1.evaluator_pb2 import OUTCOME_SUCCESS
 from webagent.inference.v1.inference_pb2 import RenderRequest, RenderResponse
-from webagent.trajectory.v1.trajectory_pb2 import PayloadRef, Trajectory, Turn
+from webagent.trajectory.v1.trajectory_pb2 import Trajectory
 from webagent_runtime import delimited
 from webagent_runtime.config import PayloadConfig
 from webagent_runtime.payloads import PayloadStore
@@ -27,6 +27,7 @@ from webagent_runtime.payloads import PayloadStore
 from webagent_rollout.clients import InferenceClient
 from webagent_rollout.config import LimitsConfig, TargetConfig
 from webagent_rollout.file_command import add_files, causes_of, parsed, write_all
+from webagent_rollout.pages import Pages, page_text
 from webagent_rollout.prompt import Page, compose, page_of
 from webagent_rollout.reply import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
 from webagent_rollout.thoughts import Move, Thinker, cleaned, thinker_of
@@ -37,13 +38,6 @@ class Renderer(Protocol):
 
     async def render(self, request: RenderRequest) -> RenderResponse:
         """Turns messages into token ids."""
-
-
-class Pages(Protocol):
-    """Where long pages are kept."""
-
-    async def get(self, ref: PayloadRef) -> bytes:
-        """The payload."""
 
 
 async def augment(
@@ -67,7 +61,7 @@ async def _with_thoughts(demonstration: Trajectory, thinker: Thinker, renderer: 
     shown: list[Page] = []
     problem = ""
     for turn in demonstration.turns:
-        observation = Observation(text=await _page(turn, pages))
+        observation = Observation(text=await page_text(turn, pages))
         shown.append(page_of(observation, problem))
         problem = turn.result.message
         history = [earlier.action_text for earlier in made.turns]
@@ -90,10 +84,6 @@ async def _with_thoughts(demonstration: Trajectory, thinker: Thinker, renderer: 
         again.reply_token_ids[:] = rendered.reply_token_ids
         again.model.CopyFrom(rendered.model)
     return made
-
-
-async def _page(turn: Turn, pages: Pages) -> str:
-    return turn.observation_text or (await pages.get(turn.observation_ref)).decode()
 
 
 async def rewrite(options: argparse.Namespace) -> None:

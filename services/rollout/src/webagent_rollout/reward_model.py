@@ -5,8 +5,9 @@
 
 `rows` makes a demonstration of each judged episode: task, actions and last page in the prompt, YES or NO as the reply;
 the trainer's cloning phase makes a reward model of them. `judge` asks the inference service that serves this model, and
-writes the episodes with its verdicts: reward 1 where YES is at least as likely as NO. What an episode was sampled from
-stays as it is, so the result can be learned from as any stored episodes.
+writes the episodes with its verdicts: reward 1 where YES is at least as likely as NO. Episodes of tasks without a rule
+(`new_tasks`), which no evaluator could judge, are judged as well. What an episode was sampled from stays as it is, so
+the result can be learned from as any stored episodes.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Protocol
 
-from webagent.evaluator.v1.evaluator_pb2 import OUTCOME_FAILURE, OUTCOME_SUCCESS
+from webagent.evaluator.v1.evaluator_pb2 import OUTCOME_FAILURE, OUTCOME_INVALID, OUTCOME_SUCCESS
 from webagent.inference.v1.inference_pb2 import (
     ROLE_SYSTEM,
     ROLE_USER,
@@ -30,7 +31,7 @@ from webagent.inference.v1.inference_pb2 import (
     ScoreRequest,
     ScoreResponse,
 )
-from webagent.trajectory.v1.trajectory_pb2 import EPISODE_STATUS_SCORED, PayloadRef, Trajectory
+from webagent.trajectory.v1.trajectory_pb2 import EPISODE_STATUS_SCORED, Trajectory
 from webagent_runtime import delimited
 from webagent_runtime.config import PayloadConfig
 from webagent_runtime.payloads import PayloadStore
@@ -38,8 +39,11 @@ from webagent_runtime.payloads import PayloadStore
 from webagent_rollout.clients import InferenceClient
 from webagent_rollout.config import LimitsConfig, TargetConfig
 from webagent_rollout.file_command import add_files, parsed
+from webagent_rollout.pages import Pages, page_text
 
 YES, NO = "YES", "NO"
+# The evaluator's reason.
+_NO_RULE = "RULE_UNSUPPORTED"
 
 
 class Scorer(Protocol):
@@ -52,19 +56,9 @@ class Scorer(Protocol):
         """Log-probabilities of given tokens."""
 
 
-class Pages(Protocol):
-    """Where long pages are kept."""
-
-    async def get(self, ref: PayloadRef) -> bytes:
-        """The payload."""
-
-
 async def question(episode: Trajectory, pages: Pages) -> list[Message]:
     """What the reward model is asked about an episode."""
-    last = episode.turns[-1]
-    page = last.observation_text
-    if not page and last.HasField("observation_ref"):
-        page = (await pages.get(last.observation_ref)).decode()
+    page = await page_text(episode.turns[-1], pages)
     actions = "\n".join(f"{number}. {turn.action_text}" for number, turn in enumerate(episode.turns, 1))
     text = f"Task: {episode.instruction}\n\nActions:\n{actions}\n\nPage before the last action:\n{page}"
     return [Message(role=ROLE_SYSTEM, text=_system()), Message(role=ROLE_USER, text=text)]
@@ -90,7 +84,7 @@ async def rows(episodes: Iterable[Trajectory], scorer: Scorer, pages: Pages) -> 
 async def judge(episodes: Iterable[Trajectory], scorer: Scorer, pages: Pages) -> AsyncIterator[Trajectory]:
     """The episodes with the reward model's verdicts instead of the evaluator's."""
     for episode in episodes:
-        if not _judged(episode):
+        if not _judged(episode) and not _ruleless(episode):
             continue
         likely = {}
         for answer in (YES, NO):
@@ -100,7 +94,9 @@ async def judge(episodes: Iterable[Trajectory], scorer: Scorer, pages: Pages) ->
         made = Trajectory()
         made.CopyFrom(episode)
         good = likely[YES] >= likely[NO]
-        made.reward = float(good)
+        made.status, made.reward = EPISODE_STATUS_SCORED, float(good)
+        made.ClearField("reason")
+        made.ClearField("detail")
         made.verdict.Clear()
         made.verdict.outcome = OUTCOME_SUCCESS if good else OUTCOME_FAILURE
         share = 1.0 / (1.0 + math.exp(min(likely[NO] - likely[YES], 700.0)))
@@ -112,6 +108,13 @@ async def judge(episodes: Iterable[Trajectory], scorer: Scorer, pages: Pages) ->
 
 def _judged(episode: Trajectory) -> bool:
     return episode.verdict.outcome in {OUTCOME_SUCCESS, OUTCOME_FAILURE} and bool(episode.turns)
+
+
+def _ruleless(episode: Trajectory) -> bool:
+    """Whether it was played to its end and only its task's rule was missing."""
+    verdict = episode.verdict
+    without = verdict.reason == _NO_RULE and verdict.rule.WhichOneof("dialect") is None
+    return verdict.outcome == OUTCOME_INVALID and without and bool(episode.turns)
 
 
 @cache

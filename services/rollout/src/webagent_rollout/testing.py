@@ -5,13 +5,17 @@ The scripted policy's tokens are the bytes of the text, so a prompt can be read 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +74,10 @@ class Process:
                 self.kill()
 
 
-def env_process(directory: Path) -> Process:
+def env_process(directory: Path, *settings: str) -> Process:
     """The env service, not yet started. Its directory must be its own: it cleans up there after a predecessor."""
     options = (f"state_directory={directory}", "server.drain_seconds=2", "sessions.capacity=32")
-    return Process("webagent_env", "webagent.env.v1.EnvironmentService", *options)
+    return Process("webagent_env", "webagent.env.v1.EnvironmentService", *options, *settings)
 
 
 def evaluator_process() -> Process:
@@ -163,3 +167,30 @@ async def live_sessions(address: str, episode_id: str) -> list[str]:
         stub = env_pb2_grpc.EnvironmentServiceStub(channel)
         listed = await stub.ListSessions(env_pb2.ListSessionsRequest(), timeout=10)
     return [s.session_id for s in listed.sessions if s.session_id.startswith(f"{episode_id}.")]
+
+
+@contextmanager
+def endpoint(*answers: bytes) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    """A chat endpoint that gives these answers in turn (an empty one: 503); its address, and what it was asked."""
+    seen: list[dict[str, Any]] = []
+    left = list(answers)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            seen.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            answer = left.pop(0)
+            self.send_response(200 if answer else 503)
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_request(self, *args: Any) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1", seen
+    finally:
+        server.shutdown()
+        server.server_close()

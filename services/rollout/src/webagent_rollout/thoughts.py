@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Protocol
 
-KEY_VARIABLE = "WEBAGENT_ENDPOINT_KEY"
+from webagent_rollout.endpoint import Endpoint
+
 _TAGS = ("<think>", "</think>", "<answer>", "</answer>")
-
-
-class EndpointError(Exception):
-    """The endpoint did not answer as it should."""
 
 
 @dataclass(frozen=True)
@@ -57,46 +49,20 @@ class Template:
         return " ".join(part for part in parts if part)
 
 
-class Endpoint:
-    """A chat endpoint that speaks OpenAI's protocol, such as http://127.0.0.1:8000/v1; the environment has its key."""
+class Explainer:
+    """An endpoint's words."""
 
-    def __init__(
-        self, url: str, *, model: str, seconds: float = 120.0, max_tokens: int = 512, attempts: int = 3
-    ) -> None:
-        self._url = f"{url.rstrip('/')}/chat/completions"
-        self._model = model
-        self._seconds = seconds
-        self._max_tokens = max_tokens
-        self._attempts = attempts
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
 
     async def think(self, move: Move) -> str:
         """See Thinker."""
-        return await asyncio.to_thread(self._ask, explain_prompt(move))
-
-    def _ask(self, prompt: str) -> str:
-        body = {
-            "model": self._model,
-            "messages": [{"role": "user", "content": prompt}],
-            "temperature": 0.0,
-            "max_tokens": self._max_tokens,
-        }
-        headers = {"Content-Type": "application/json"}
-        if key := os.environ.get(KEY_VARIABLE):
-            headers["Authorization"] = f"Bearer {key}"
-        request = urllib.request.Request(self._url, json.dumps(body).encode(), headers)  # noqa: S310  the user's own
-        failure: Exception | None = None
-        for _ in range(self._attempts):
-            try:
-                with urllib.request.urlopen(request, timeout=self._seconds) as answer:  # noqa: S310
-                    return str(json.loads(answer.read())["choices"][0]["message"]["content"])
-            except (urllib.error.URLError, TimeoutError, ValueError, KeyError, IndexError, TypeError) as error:
-                failure = error
-        raise EndpointError(f"{self._url} did not answer in {self._attempts} attempts: {failure}") from failure
+        return await self._endpoint.ask(explain_prompt(move))
 
 
 def thinker_of(endpoint: str | None, *, model: str) -> Thinker:
     """The endpoint's model, or the template where there is no endpoint."""
-    return Endpoint(endpoint, model=model) if endpoint else Template()
+    return Explainer(Endpoint(endpoint, model=model)) if endpoint else Template()
 
 
 def explain_prompt(move: Move) -> str:
