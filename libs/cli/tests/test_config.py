@@ -88,7 +88,7 @@ def test_the_knobs_of_training_are_a_decision() -> None:
             "prompt",
             "thinking",
         ],
-        "bc": ["batch_rows", "epochs", "learning_rate", "patience"],
+        "bc": ["batch_rows", "epochs", "held_out_share", "learning_rate", "patience"],
         "eval": [
             "attempts",
             "concurrency",

@@ -34,7 +34,7 @@ from webagent.trajectory.v1.trajectory_pb2 import (
 )
 
 from webagent_rollout.ports import ContextFullError, Payloads, Ports, View
-from webagent_rollout.prompt import Page, compose, page_of
+from webagent_rollout.prompt import Page, compose, page_of, past_reply
 from webagent_rollout.reply import cut_action
 
 MAX_INLINE_OBSERVATION_BYTES = 16 * 1024
@@ -84,7 +84,7 @@ class Episode:
             compress=self.agent.compress_context,
             instruction=self.trajectory.instruction,
             pages=self.pages,
-            replies=[turn.reply_token_ids for turn in turns],
+            replies=[past_reply(self.agent.prompt, turn) for turn in turns],
         )
         return View(
             messages=messages,
