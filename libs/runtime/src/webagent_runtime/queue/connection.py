@@ -101,6 +101,7 @@ class Connection:
         if self._closing:
             # The client's own cancellation of its reconnecting can get lost; this one cannot.
             raise asyncio.CancelledError
+        self._read_certificates_again()
         server = min(servers, key=lambda each: each.reconnects)
         return server, _RECONNECT_SECONDS if server.reconnects else 0.0
 
@@ -186,10 +187,9 @@ class Connection:
         self._disconnected.set()
         if not self._closing:
             log.warning("queue_disconnected", url=self.config.url)
-            self._read_certificates_again()
 
     def _read_certificates_again(self) -> None:
-        """They may have been renewed since; what the next connection shows and trusts is what the files hold now."""
+        """They may have been renewed since: the next connection shows and trusts what the files hold now."""
         if self.config.tls is None or self._tls is None:
             return
         try:
