@@ -44,6 +44,10 @@ def seccomp(render: Render) -> Any:
     return pod(render)["securityContext"]["seccompProfile"]
 
 
+def shared(render: Render) -> Any:
+    return render.one("PersistentVolumeClaim", "rel-shared")["spec"]
+
+
 def probe_over_tls(render: Render) -> None:
     container(render)["readinessProbe"]["grpc"]["port"] = 50051
 
@@ -128,6 +132,7 @@ BREAKS: list[tuple[str, Break]] = [
     ("networks_are_closed", open_metadata),
     ("env_reaches_no_queue", lambda r: let_into_nats(r)[0]["from"][0]["podSelector"].pop("matchExpressions")),
     ("env_reaches_no_queue", lambda r: let_into_nats(r)[1]["from"].append({"podSelector": {}})),
+    ("a_claim_of_one_node_has_one_workload", lambda r: shared(r).update(accessModes=["ReadWriteOnce"])),
     ("secrets_are_secret", lambda r: container(r)["env"].append({"name": "A", "value": "nats://user:word@nats:4222"})),
     ("secrets_are_secret", lambda r: r.one("ConfigMap", "rel-env")["data"].update(a="password: b")),
     ("a_changed_configuration_restarts_pods", lambda r: template(r)["metadata"]["annotations"].pop("checksum/config")),

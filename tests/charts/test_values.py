@@ -68,6 +68,7 @@ CONTRADICTIONS: list[tuple[str, dict[str, Any], str]] = [
     ("trainer", {**RUN, "nodes": 2}, "must hold ReadWriteMany"),
     ("webagent", {"global.imageRegistry": ""}, "build and push the images first"),
     ("webagent", {"global.nats.external.url": "nats://elsewhere:4222"}, "exclude each other"),
+    ("webagent", {"sharedStorage.create": True}, "name the claim by global.sharedClaim"),
     ("webagent", {"nats.resources": None}, "must name cpu and memory"),
 ]  # fmt: skip
 

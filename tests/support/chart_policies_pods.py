@@ -128,6 +128,22 @@ def volumes_and_mounts_agree(rendered: Render) -> Iterator[str]:
 
 
 @policy
+def a_claim_of_one_node_has_one_workload(rendered: Render) -> Iterator[str]:
+    """Else pods that could run on any node would have to share one."""
+    for claim in rendered.all("PersistentVolumeClaim"):
+        name = claim["metadata"]["name"]
+        users = [
+            where(obj)
+            for obj in rendered.own()
+            for spec in charts.pod_specs(obj)
+            for volume in spec.get("volumes", ())
+            if volume.get("persistentVolumeClaim", {}).get("claimName") == name
+        ]
+        if len(users) > 1 and "ReadWriteMany" not in claim["spec"]["accessModes"]:
+            yield f"{where(claim)} of one node is mounted by {', '.join(users)}"
+
+
+@policy
 def secrets_are_secret(rendered: Render) -> Iterator[str]:
     """No password or token in a ConfigMap, an argument or a plain variable."""
     suspicious = re.compile(r"://[^/\s\"]*:[^/\s\"]*@|password|BEGIN [A-Z ]*PRIVATE KEY", re.IGNORECASE)
