@@ -83,8 +83,9 @@ def test_a_missing_configuration_is_refused() -> None:
 
 def test_a_queue_that_is_not_there_is_not_provisioned() -> None:
     brief = ("--set", "wait_seconds=0", "--set", "queue.connect_timeout=0.2")
-    line = refused(run("queue", "provision", "--url", "nats://127.0.0.1:1", *brief))
-    assert "NATS at nats://127.0.0.1:1 cannot be reached" in line
+    answer = run("queue", "provision", "--url", "nats://127.0.0.1:1", *brief)
+    assert answer.returncode == 2
+    assert "NATS at nats://127.0.0.1:1 cannot be reached" in answer.stderr.splitlines()[-1]
 
 
 def test_only_one_can_play_an_evaluation() -> None:
