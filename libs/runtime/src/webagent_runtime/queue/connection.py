@@ -46,7 +46,6 @@ class Connection:
         self._disconnected = asyncio.Event()
         self._closing = False
         self._last_error = "no answer"
-        self._tls: ssl.SSLContext | None = None
         self.nats: Any = nats.NATS()
         self.js: Any = None
 
@@ -70,7 +69,7 @@ class Connection:
         if config.credentials_file is not None:
             options["user_credentials"] = str(config.credentials_file)
         if config.tls is not None:
-            options["tls"] = self._tls = _ssl_context(config.tls)
+            options["tls"] = _ssl_context(config.tls)
             options["tls_hostname"] = config.tls.server_name
         await self.nats.connect(
             servers=[server.strip() for server in config.url.split(",")],
@@ -190,10 +189,10 @@ class Connection:
 
     def _read_certificates_again(self) -> None:
         """They may have been renewed since: the next connection shows and trusts what the files hold now."""
-        if self.config.tls is None or self._tls is None:
+        if self.config.tls is None:
             return
         try:
-            _load(self._tls, self.config.tls)
+            self.nats.options["tls"] = _ssl_context(self.config.tls)
         except OSError as error:
             log.warning("certificate_not_renewed", error=str(error))
 
@@ -221,12 +220,6 @@ def _exhausted(what: str, seconds: float, error: Exception) -> ServiceError:
 
 def _ssl_context(tls: ClientTlsConfig) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=None if tls.ca_file is None else str(tls.ca_file))
-    _load(context, tls)
-    return context
-
-
-def _load(context: ssl.SSLContext, tls: ClientTlsConfig) -> None:
-    if tls.ca_file is not None:
-        context.load_verify_locations(tls.ca_file)
     if tls.cert_file is not None:
         context.load_cert_chain(tls.cert_file, tls.key_file)
+    return context
