@@ -44,7 +44,7 @@ def test_the_resolved_configuration_means_the_same(tmp_path: Path) -> None:
     ("setting", "message"),
     [
         ("eval.seeds={first: 100000, count: 50}", "overlap rl.seeds"),
-        ("eval.seeds={first: 200002, count: 50}", "overlap demos.seeds"),
+        ("eval.seeds={first: 200001, count: 50}", "overlap demos.seeds"),
         ("eval.zero_shot_seeds=51", "more than eval.seeds.count"),
         ("tasks.ids=[click-button, click-button]", "given twice: click-button"),
         ("agent.promt=compact", "nearest known key is agent.prompt"),

@@ -5,8 +5,9 @@ keep theirs until they age out. Clients look before each call and then connect a
 (the key was not written yet), the old ones stay in use and the next look tries again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import cast
 
 import grpc
 import structlog
@@ -56,7 +57,9 @@ def server_credentials(tls: TlsConfig) -> grpc.ServerCredentials:
         log.info("certificate_renewed", file=str(tls.cert_file))
         return configuration
 
-    return grpc.dynamic_ssl_server_credentials(_shown(tls), renewed, require_client_authentication=asked)
+    # None means unchanged, which the type of gRPC's stubs leaves out.
+    fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", renewed)
+    return grpc.dynamic_ssl_server_credentials(_shown(tls), fetch, require_client_authentication=asked)
 
 
 def _shown(tls: TlsConfig) -> grpc.ServerCertificateConfiguration:
