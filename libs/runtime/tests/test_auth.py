@@ -20,7 +20,7 @@ TOKENS = "agent-token: [env]\nadmin-token: [env, rollout]\nother-token: []\n"
 async def call_env(channel) -> tuple[grpc.StatusCode, str]:
     stub = env_pb2_grpc.EnvironmentServiceStub(channel)
     try:
-        await stub.GetCapabilities(env_pb2.GetCapabilitiesRequest(), timeout=2)
+        await stub.GetCapabilities(env_pb2.GetCapabilitiesRequest(), timeout=10)
     except grpc.aio.AioRpcError as error:
         return error.code(), from_rpc(error).reason
     return OK, ""
@@ -29,7 +29,7 @@ async def call_env(channel) -> tuple[grpc.StatusCode, str]:
 async def call_rollout(channel) -> tuple[grpc.StatusCode, str]:
     stub = rollout_pb2_grpc.RolloutServiceStub(channel)
     try:
-        await stub.RunEpisode(rollout_pb2.RunEpisodeRequest(), timeout=2).read()
+        await stub.RunEpisode(rollout_pb2.RunEpisodeRequest(), timeout=10).read()
     except grpc.aio.AioRpcError as error:
         return error.code(), from_rpc(error).reason
     return OK, ""
