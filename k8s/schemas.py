@@ -45,6 +45,8 @@ OWNED: dict[str, tuple[str, ...]] = {
     "QueueConfig": ("url", "credentials_file", "tls", "replicas"),
     "ModelConfig": ("path",),
     "UpdateConfig": ("staging",),
+    "PublishConfig": ("uri",),
+    "BrowserConfig": ("sandbox",),
     "FaceConfig": ("host", "port", "tls", "tokens_file"),
 }
 
@@ -165,6 +167,7 @@ GLOBAL: Schema = {
         "otlpPeers": _objects(),
         "sharedClaim": {"type": "string"},
         "payloadsUri": {"type": "string", "pattern": "^$|^[a-z0-9]+://"},
+        "policiesUri": {"type": "string", "pattern": "^$|^[a-z0-9]+://"},
         "tls": {
             "type": "object",
             "additionalProperties": False,
@@ -220,6 +223,8 @@ OVERRIDES: dict[str, Schema] = {
     "podSecurityContext": {"$ref": "#/definitions/podSecurityContext"},
     "securityContext": {"$ref": "#/definitions/securityContext"},
     "hostUsers": {"enum": [None, False]},
+    "sandbox": {"type": "string", "enum": ["none", "userns", "seccomp-localhost"]},
+    "sandboxProfile": {"type": "string", "minLength": 1},
     "accelerator.kind": {"type": "string", "enum": ["cpu", "nvidia", "amd", "gaudi"]},
     "autoscaling.metrics": _objects("type"),
     "autoscaling.behavior": OBJECT,
@@ -267,6 +272,9 @@ OVERRIDES: dict[str, Schema] = {
     "queue.streamReplicas": {"type": ["integer", "null"], "minimum": 1, "maximum": 5},
     "queue.lagThreshold": {"type": "integer", "minimum": 1},
     "payloads.uri": {"type": "string", "pattern": "^$|^[a-z0-9]+://"},
+    "policies.uri": {"type": "string", "pattern": "^$|^[a-z0-9]+://"},
+    "model.prepareImage.tag": {"$ref": "#/definitions/tag"},
+    "model.prepareImage.digest": {"$ref": "#/definitions/digest"},
     "storage.accessModes": {"$ref": "#/definitions/accessModes"},
     "storage.size": QUANTITY,
     "storage.mountPath": {"type": "string", "pattern": "^/"},

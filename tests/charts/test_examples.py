@@ -43,7 +43,10 @@ def test_an_example_is_valid_and_holds_every_policy(name: str) -> None:
 def test_production_differs_from_the_trial_where_it_must() -> None:
     rendered = chart_goldens.render_example("production")
     assert not [obj for obj in rendered.objects if "nats" in obj["metadata"]["name"]]
-    assert rendered.one("PersistentVolumeClaim")["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert rendered.one("PersistentVolumeClaim")["metadata"]["name"] == "rel-trainer"
+    run = charts.configuration(rendered, "trainer")["run"]
+    assert run["publish"]["uri"] == "s3://webagent/policies"
+    assert run["payloads"]["uri"] == charts.configuration(rendered, "rollout")["payloads"]["uri"]
     assert {each["metadata"]["name"] for each in rendered.all("ScaledObject")} == {"rel-env", "rel-rollout"}
     (trigger,) = rendered.one("ScaledObject", "rel-rollout")["spec"]["triggers"]
     assert trigger["metadata"]["account"] == "AGENTS"

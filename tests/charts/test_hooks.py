@@ -8,16 +8,12 @@ import re
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import charts
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from certificates import Authority
 from service_process import StartService, running_service
 from webagent.inference.v1 import inference_pb2_grpc
 from webagent_rollout.testing import ScriptedPolicy
@@ -114,39 +110,14 @@ def test_a_model_is_copied_once_and_waited_for(tmp_path: Path) -> None:
     assert (target / "config.json").read_text() == "{}"
 
 
-def issue(place: Path, names: list[str]) -> None:
-    """What cert-manager would put into the Secret: an authority, and a certificate for these names."""
-    now = datetime.now(UTC)
-
-    def certificate(subject: str, key: Any, issuer: str, signer: Any, *, ca: bool) -> x509.Certificate:
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, subject)]))
-            .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - timedelta(minutes=5))
-            .not_valid_after(now + timedelta(days=1))
-            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
-        )
-        if not ca:
-            builder = builder.add_extension(x509.SubjectAlternativeName(map(x509.DNSName, names)), critical=False)
-        return builder.sign(signer, hashes.SHA256())
-
-    ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    authority = certificate("ca", ca_key, "ca", ca_key, ca=True)
-    own = certificate("service", key, "ca", ca_key, ca=False)
-    (place / "ca.crt").write_bytes(authority.public_bytes(serialization.Encoding.PEM))
-    (place / "tls.crt").write_bytes(own.public_bytes(serialization.Encoding.PEM))
-    (place / "tls.key").write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-
-
 def test_tls_and_tokens_hold_as_rendered(tmp_path: Path) -> None:
     """The rendered configuration, its files here: the test pod passes, others do not, health needs nothing."""
     rendered = charts.case("evaluator/everything-values")
-    issue(tmp_path, rendered.one("Certificate")["spec"]["dnsNames"])
+    authority = Authority(tmp_path, "authority")
+    cert_file, key_file = authority.issue("service", rendered.one("Certificate")["spec"]["dnsNames"])
+    # What cert-manager would put into the Secret.
+    for file, key in ((authority.ca_file, "ca.crt"), (cert_file, "tls.crt"), (key_file, "tls.key")):
+        file.rename(tmp_path / key)
     (tmp_path / "tokens.yaml").write_text("secret: [evaluator]\n")
     server = charts.configuration(rendered, "evaluator")["server"]
     health = free_port()

@@ -42,7 +42,8 @@ def test_notes_name_rpcs_and_services_that_are_there(chart: str) -> None:
 def test_notes_of_env_say_what_locks_pages_in() -> None:
     assert "networkPolicy.internet.enabled" in notes("env", "default")
     quiet = notes("env", "everything")
-    assert "Chromium runs without a sandbox" not in quiet
+    assert "Nothing but the restricted pod" in notes("env", "default")
+    assert "Nothing but the restricted pod" not in quiet
     assert "plaintext" not in quiet
 
 
@@ -50,4 +51,6 @@ def test_notes_of_the_umbrella_say_what_is_on_and_what_is_for_trials() -> None:
     text = notes("webagent", "default")
     assert text.count(": on\n") == len(charts.SERVICES)
     assert "for trials" in text
-    assert "is not ReadWriteMany" in text
+    assert "is not ReadWriteMany" not in text
+    shared = ("--set", "global.sharedClaim=shared", "--set", "sharedStorage.create=true")
+    assert "is not ReadWriteMany" in notes("webagent", "default", *shared)

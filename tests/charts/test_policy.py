@@ -40,6 +40,14 @@ def drop(render: Render, kind: str) -> Render:
     return Render(render.name, tuple(each for each in render.objects if each["kind"] != kind))
 
 
+def seccomp(render: Render) -> Any:
+    return pod(render)["securityContext"]["seccompProfile"]
+
+
+def shared(render: Render) -> Any:
+    return render.one("PersistentVolumeClaim", "rel-shared")["spec"]
+
+
 def probe_over_tls(render: Render) -> None:
     container(render)["readinessProbe"]["grpc"]["port"] = 50051
 
@@ -82,6 +90,7 @@ BREAKS: list[tuple[str, Break]] = [
     ("pods_are_restricted", lambda r: container(r)["securityContext"].update(privileged=True)),
     ("pods_are_restricted", lambda r: container(r)["securityContext"]["capabilities"].update(add=["SYS_ADMIN"])),
     ("pods_are_restricted", lambda r: container(r)["securityContext"].pop("readOnlyRootFilesystem")),
+    ("chromium_has_the_sandbox_that_was_chosen", lambda r: seccomp(r).update(type="Localhost", localhostProfile="a")),
     ("nothing_belongs_to_the_host", lambda r: pod(r).update(hostIPC=True)),
     ("nothing_belongs_to_the_host", lambda r: pod(r)["volumes"].append({"name": "x", "hostPath": {"path": "/"}})),
     ("nothing_belongs_to_the_host", lambda r: container(r)["ports"].append({"containerPort": 1, "hostPort": 1})),
@@ -123,6 +132,7 @@ BREAKS: list[tuple[str, Break]] = [
     ("networks_are_closed", open_metadata),
     ("env_reaches_no_queue", lambda r: let_into_nats(r)[0]["from"][0]["podSelector"].pop("matchExpressions")),
     ("env_reaches_no_queue", lambda r: let_into_nats(r)[1]["from"].append({"podSelector": {}})),
+    ("a_claim_of_one_node_has_one_workload", lambda r: shared(r).update(accessModes=["ReadWriteOnce"])),
     ("secrets_are_secret", lambda r: container(r)["env"].append({"name": "A", "value": "nats://user:word@nats:4222"})),
     ("secrets_are_secret", lambda r: r.one("ConfigMap", "rel-env")["data"].update(a="password: b")),
     ("a_changed_configuration_restarts_pods", lambda r: template(r)["metadata"]["annotations"].pop("checksum/config")),

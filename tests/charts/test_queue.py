@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import subprocess
@@ -48,20 +47,22 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
 
 
 def provision(url: str) -> str:
-    """Runs the Job's own script as its container would."""
+    """Runs the Job's own command as its container would."""
     (container,) = [each for obj in charts.case("rollout/default-values").all("Job") for each in charts.containers(obj)]
     variables = {each["name"]: each["value"] for each in container["env"] if "value" in each}
-    settings = {**json.loads(variables["QUEUE"]), "url": url}
-    environment = {**os.environ, "QUEUE": json.dumps(settings), "SECONDS": "20"}
-    command = [sys.executable, "-c", container["args"][0]]
+    here = {"WEBAGENT_PROVISION__QUEUE__URL": url, "WEBAGENT_PROVISION__WAIT_SECONDS": "20"}
+    environment = {**os.environ, **variables, **here}
+    python, *arguments = container["command"]
+    assert python == "python"
+    command = [sys.executable, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, env=environment)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 async def test_the_provisioning_job_makes_the_queue_and_may_run_again(server: NatsServer) -> None:
     for _ in range(2):
-        assert "the queue is ready" in await asyncio.to_thread(provision, server.url)
+        assert "queue_provisioned" in await asyncio.to_thread(provision, server.url)
     queue = await Queue.connect(QueueConfig(url=server.url), name="test")
     request = trajectory_pb2.RolloutRequest(run_id=RUN, episode={"episode_id": "1"})
     await queue.publish_request(request)

@@ -48,6 +48,35 @@ def test_rollout_and_trainer_keep_payloads_at_one_place() -> None:
     assert rollout.queue.url == trainer.queue.url
 
 
+def stores(**values: Any) -> tuple[str, str, str | None]:
+    """Where rollout puts payloads, where the trainer reads them, and where it copies policies to."""
+    run = {"trainer.mode": "job", "trainer.run": {"bc": {"demonstrations": "/a"}, "publish": {"keep": 5}}}
+    rendered = charts.render("webagent", values={"global.imageRegistry": "registry.example", **run, **values})
+    rollout, trainer = (read(rendered, name) for name in ("rollout", "trainer"))
+    assert trainer.run.publish.keep == 5
+    return rollout.payloads.uri, trainer.run.payloads.uri, trainer.run.publish.uri
+
+
+def test_policies_and_payloads_go_through_the_object_store_unless_something_else_is_shared() -> None:
+    beside = "jetstream://rel-nats:4222/payloads"
+    assert stores() == (beside, beside, "jetstream://rel-nats:4222/policies")
+    directory = "file:///var/lib/webagent/payloads"
+    assert stores(**{"global.sharedClaim": "shared"}) == (directory, directory, None)
+    bucket = {"global.payloadsUri": "s3://b/payloads", "global.policiesUri": "s3://b/policies"}
+    assert stores(**bucket) == ("s3://b/payloads", "s3://b/payloads", "s3://b/policies")
+    # A queue that asks who one is lets nobody in by its address alone.
+    with pytest.raises(charts.HelmError, match=r"payloads: .* name payloads.uri or global.payloadsUri"):
+        stores(**{"rollout.queue.urlSecret.name": "url"})
+
+
+def test_the_trainer_s_model_is_written_by_the_image_that_carries_it() -> None:
+    (spec,) = charts.pod_specs(charts.case("webagent/default-values").one("StatefulSet", "rel-trainer"))
+    (first,) = spec["initContainers"]
+    assert first["image"] == "registry.example/webagent/inference:0.1.0"
+    assert first["command"] == ["python", "-m", "webagent_inference.prepare"]
+    assert {"name": "storage", "mountPath": "/var/lib/webagent"} in first["volumeMounts"]
+
+
 def test_tls_moves_probes_and_clients() -> None:
     rendered = charts.case("webagent/everything-values")
     rollout = read(rendered, "rollout")
@@ -221,19 +250,34 @@ def test_a_waiting_trainer_is_a_stateful_set_of_one_world() -> None:
 
 
 def test_claims_stay_when_a_release_goes() -> None:
-    for name in ("trainer/job-values", "webagent/default-values"):
-        assert (
-            charts.case(name).one("PersistentVolumeClaim")["metadata"]["annotations"]["helm.sh/resource-policy"]
-            == "keep"
-        )
-    claims = {
+    for name in ("trainer/job-values", "webagent/default-values", "webagent/everything-values"):
+        for claim in charts.case(name).all("PersistentVolumeClaim"):
+            assert claim["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    assert claims("webagent/default-values") == {"rel-trainer"}
+    assert "rel-shared" in claims("webagent/everything-values")
+
+
+def claims(case: str) -> set[str]:
+    return {
         volume["persistentVolumeClaim"]["claimName"]
-        for obj in charts.case("webagent/default-values").objects
+        for obj in charts.case(case).objects
         for spec in charts.pod_specs(obj)
         for volume in spec["volumes"]
         if "persistentVolumeClaim" in volume
     }
-    assert claims == {"rel-shared"}
+
+
+def test_each_choice_of_a_sandbox_is_rendered() -> None:
+    pods = {}
+    for chosen in ("default", "userns", "sandbox"):
+        rendered = charts.case(f"env/{chosen}-values")
+        (spec,) = charts.pod_specs(rendered.one("Deployment"))
+        own = charts.configuration(rendered, "env")["browser"]["sandbox"]
+        pods[chosen] = (own, spec.get("hostUsers", True), spec["securityContext"]["seccompProfile"])
+    restricted = {"type": "RuntimeDefault"}
+    assert pods["default"] == (False, True, restricted)
+    assert pods["userns"] == (False, False, restricted)
+    assert pods["sandbox"] == (True, True, {"type": "Localhost", "localhostProfile": "profiles/chromium.json"})
 
 
 def test_the_queue_is_provisioned_by_a_job_or_a_hook() -> None:
@@ -248,8 +292,14 @@ def test_the_queue_is_provisioned_by_a_job_or_a_hook() -> None:
         assert secrets == {"admin-creds", "queue-tls"}
     (only,) = charts.containers(hook)
     variables = {each["name"]: each for each in only["env"]}
-    assert json.loads(variables["QUEUE"]["value"])["credentials_file"] == "/etc/webagent/queue/admin.creds"
-    assert variables["QUEUE_URL"]["valueFrom"]["secretKeyRef"] == {"name": "queue-admin", "key": "url"}
+    assert (
+        json.loads(variables["WEBAGENT_PROVISION__QUEUE"]["value"])["credentials_file"]
+        == "/etc/webagent/queue/admin.creds"
+    )
+    assert variables["WEBAGENT_PROVISION__QUEUE__URL"]["valueFrom"]["secretKeyRef"] == {
+        "name": "queue-admin",
+        "key": "url",
+    }
 
 
 def test_names_fit_whatever_the_release_is_called() -> None:

@@ -30,6 +30,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("env", {"securityContext.capabilities.drop": []}, "drop"),
     ("env", {"hostNetwork": True}, "hostNetwork"),
     ("env", {"hostUsers": True}, "hostUsers"),
+    ("env", {"sandbox": "off"}, "sandbox"),
+    ("env", {"config": {"browser": {"sandbox": True}}}, "sandbox"),
     ("env", {"resources.requests.memory": None}, "memory"),
     ("env", {"resources.limits.memory": "much"}, "memory"),
     ("env", {"service.port": 70000}, "port"),
@@ -66,6 +68,7 @@ CONTRADICTIONS: list[tuple[str, dict[str, Any], str]] = [
     ("trainer", {**RUN, "nodes": 2}, "must hold ReadWriteMany"),
     ("webagent", {"global.imageRegistry": ""}, "build and push the images first"),
     ("webagent", {"global.nats.external.url": "nats://elsewhere:4222"}, "exclude each other"),
+    ("webagent", {"sharedStorage.create": True}, "name the claim by global.sharedClaim"),
     ("webagent", {"nats.resources": None}, "must name cpu and memory"),
 ]  # fmt: skip
 
@@ -115,7 +118,7 @@ def test_a_condition_leaves_a_chart_out(chart: str) -> None:
     values = {"global.imageRegistry": "registry.example", f"{chart}.enabled": False}
     rendered = charts.render("webagent", values=values)
     left = {each["metadata"]["labels"].get("app.kubernetes.io/component") for each in rendered.objects}
-    assert left == {*charts.SERVICES, "nats", "test", None} - {chart}
+    assert left == {*charts.SERVICES, "nats", "test"} - {chart}
 
 
 def test_env_alone_needs_no_queue_no_gpu_and_no_crd() -> None:

@@ -32,6 +32,18 @@ def pods_are_restricted(rendered: Render) -> Iterator[str]:
 
 
 @policy
+def chromium_has_the_sandbox_that_was_chosen(rendered: Render) -> Iterator[str]:
+    """Its own needs a profile of the nodes, which is there for nothing else; with none, it is off."""
+    for obj in rendered.all("Deployment"):
+        if charts.component(obj) == "env":
+            own = charts.configuration(rendered, "env")["browser"]["sandbox"]
+            for spec in charts.pod_specs(obj):
+                profile = spec.get("securityContext", {}).get("seccompProfile", {})
+                if own != (profile.get("type") == "Localhost") or own != bool(profile.get("localhostProfile")):
+                    yield f"{where(obj)}: Chromium's sandbox is {own} under {profile}"
+
+
+@policy
 def nothing_belongs_to_the_host(rendered: Render) -> Iterator[str]:
     """No namespace, port or path of a node."""
     for obj in rendered.own():
@@ -113,6 +125,22 @@ def volumes_and_mounts_agree(rendered: Render) -> Iterator[str]:
                 for outer in own:
                     if outer.get("readOnly") and any(path.startswith(f"{outer['mountPath']}/") for path in paths):
                         yield f"{where(obj, each)} mounts inside the read-only {outer['mountPath']}"
+
+
+@policy
+def a_claim_of_one_node_has_one_workload(rendered: Render) -> Iterator[str]:
+    """Else pods that could run on any node would have to share one."""
+    for claim in rendered.all("PersistentVolumeClaim"):
+        name = claim["metadata"]["name"]
+        users = [
+            where(obj)
+            for obj in rendered.own()
+            for spec in charts.pod_specs(obj)
+            for volume in spec.get("volumes", ())
+            if volume.get("persistentVolumeClaim", {}).get("claimName") == name
+        ]
+        if len(users) > 1 and "ReadWriteMany" not in claim["spec"]["accessModes"]:
+            yield f"{where(claim)} of one node is mounted by {', '.join(users)}"
 
 
 @policy

@@ -81,6 +81,17 @@ def test_a_missing_configuration_is_refused() -> None:
     assert "configs/" in refused(run("train", "no-such.yaml"))
 
 
+def test_a_queue_that_is_not_there_is_not_provisioned() -> None:
+    brief = ("--set", "wait_seconds=0", "--set", "queue.connect_timeout=0.2")
+    answer = run("queue", "provision", "--url", "nats://127.0.0.1:1", *brief)
+    assert answer.returncode == 2
+    assert "NATS at nats://127.0.0.1:1 cannot be reached" in answer.stderr.splitlines()[-1]
+
+
+def test_only_one_can_play_an_evaluation() -> None:
+    assert "one plays" in refused(run("eval", "--expert", "--random"))
+
+
 def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -126,7 +126,7 @@ def config() -> LoopConfig:
 
 def test_the_arms_of_a_study_differ_in_one_thing(config: LoopConfig) -> None:
     turns = arms_of("turns", config, budgets=budgets_of("10, 5"), samples=1)
-    assert [(arm.name, arm.config.agent.max_turns) for arm in turns] == [("turns-5", 5), ("turns-10", 10)]
+    assert [(arm.name, arm.config.evaluated_agent.max_turns) for arm in turns] == [("turns-5", 5), ("turns-10", 10)]
     thinking = arms_of("thinking", config, budgets=[], samples=1)
     assert [arm.config.agent.thinking for arm in thinking] == [False, True]
     samples = arms_of("samples", config, budgets=[], samples=3)

@@ -1,14 +1,10 @@
 """Who may call what: bearer tokens with scopes, and certificates in both directions."""
 
-import datetime
-import ipaddress
+import shutil
 
 import grpc
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from certificates import Authority
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from webagent.env.v1 import env_pb2, env_pb2_grpc
@@ -24,7 +20,7 @@ TOKENS = "agent-token: [env]\nadmin-token: [env, rollout]\nother-token: []\n"
 async def call_env(channel) -> tuple[grpc.StatusCode, str]:
     stub = env_pb2_grpc.EnvironmentServiceStub(channel)
     try:
-        await stub.GetCapabilities(env_pb2.GetCapabilitiesRequest(), timeout=2)
+        await stub.GetCapabilities(env_pb2.GetCapabilitiesRequest(), timeout=10)
     except grpc.aio.AioRpcError as error:
         return error.code(), from_rpc(error).reason
     return OK, ""
@@ -33,7 +29,7 @@ async def call_env(channel) -> tuple[grpc.StatusCode, str]:
 async def call_rollout(channel) -> tuple[grpc.StatusCode, str]:
     stub = rollout_pb2_grpc.RolloutServiceStub(channel)
     try:
-        await stub.RunEpisode(rollout_pb2.RunEpisodeRequest(), timeout=2).read()
+        await stub.RunEpisode(rollout_pb2.RunEpisodeRequest(), timeout=10).read()
     except grpc.aio.AioRpcError as error:
         return error.code(), from_rpc(error).reason
     return OK, ""
@@ -103,51 +99,6 @@ async def test_a_tokens_file_of_another_form_is_refused(serve, tmp_path, text):
         await serve(tokens_file=path)
 
 
-class Authority:
-    """Signs certificates into a directory."""
-
-    def __init__(self, directory, name) -> None:
-        self._directory = directory
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        self.ca_file = directory / f"{name}.pem"
-        self.ca_file.write_bytes(_pem(self._sign(self._name, self._key, is_authority=True)))
-
-    def issue(self, name):
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        cert_file, key_file = self._directory / f"{name}.pem", self._directory / f"{name}.key"
-        cert_file.write_bytes(_pem(self._sign(subject, key, is_authority=False)))
-        key_file.write_bytes(
-            key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            )
-        )
-        return cert_file, key_file
-
-    def _sign(self, subject, key, *, is_authority):
-        now = datetime.datetime.now(datetime.UTC)
-        names = x509.SubjectAlternativeName(
-            [x509.DNSName("env.test"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-        )
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self._name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(now - datetime.timedelta(minutes=5))
-            .not_valid_after(now + datetime.timedelta(hours=1))
-            .add_extension(x509.BasicConstraints(ca=is_authority, path_length=None), critical=True)
-            .add_extension(names, critical=False)
-            .sign(self._key, hashes.SHA256())
-        )
-
-
-def _pem(certificate) -> bytes:
-    return certificate.public_bytes(serialization.Encoding.PEM)
-
-
 @pytest.fixture
 def authority(tmp_path):
     return Authority(tmp_path, "authority")
@@ -165,6 +116,20 @@ async def test_a_client_with_a_certificate_of_the_authority_is_served(secured, a
     tls = ClientTlsConfig(ca_file=authority.ca_file, cert_file=cert_file, key_file=key_file)
     async with open_channel(secured.address, ClientConfig(tls=tls)) as channel:
         assert await call_env(channel) == (OK, "")
+
+
+async def test_renewed_certificates_are_used_without_a_restart(secured, authority, tmp_path):
+    cert_file, key_file = authority.issue("client")
+    tls = ClientTlsConfig(ca_file=authority.ca_file, cert_file=cert_file, key_file=key_file)
+    old = ClientTlsConfig(**{name: shutil.copy(path, tmp_path / f"old-{name}") for name, path in tls if path})
+    async with open_channel(secured.address, ClientConfig(tls=tls)) as channel:
+        assert await call_env(channel) == (OK, "")
+        renewed = Authority(tmp_path, "authority")
+        renewed.issue("server")
+        renewed.issue("client")
+        assert await call_env(channel) == (OK, "")
+    async with open_channel(secured.address, ClientConfig(tls=old)) as channel:
+        assert (await call_env(channel))[0] is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_the_name_to_expect_can_be_set(secured, authority):

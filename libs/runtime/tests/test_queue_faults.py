@@ -3,8 +3,9 @@
 import asyncio
 
 import pytest
+from certificates import Authority
 from webagent.trajectory.v1 import policy_pb2, trajectory_pb2
-from webagent_runtime.config import QueueConfig
+from webagent_runtime.config import ClientTlsConfig, QueueConfig
 from webagent_runtime.errors import ServiceError
 from webagent_runtime.queue import Queue, streams
 from webagent_runtime.testing import nats_server
@@ -26,6 +27,23 @@ async def test_pulling_goes_on_after_a_restart_of_the_server(connect, nats, requ
         delivery = await waiting
         assert delivery.message == request_of("a")
         await delivery.ack()
+
+
+async def test_renewed_certificates_are_used_when_the_queue_connects_again(tmp_path, request_of):
+    def issued():
+        authority = Authority(tmp_path, "authority")
+        return authority.ca_file, *authority.issue("nats"), *authority.issue("client")
+
+    ca_file, cert, key, cert_file, key_file = issued()
+    shown = ("--tlscert", str(cert), "--tlskey", str(key), "--tlscacert", str(ca_file))
+    with nats_server("--tlsverify", *shown) as nats:
+        tls = ClientTlsConfig(ca_file=ca_file, cert_file=cert_file, key_file=key_file)
+        queue = await Queue.connect(QueueConfig(url=nats.url, tls=tls), name="test")
+        await queue.ensure()
+        issued()
+        await asyncio.to_thread(nats.restart)
+        await queue.publish_request(request_of("a"))
+        await queue.close()
 
 
 async def test_a_message_can_be_acknowledged_across_a_restart(connect, nats, request_of):

@@ -46,6 +46,15 @@ async def test_another_address_is_read_beside_the_agents_page(play, service):
     assert len(observation.tabs) == 1
 
 
+async def test_a_page_opened_for_reading_is_read_once_it_is_quiet(play, service):
+    later = "setTimeout(() => document.body.append(text.length > 0 ? 'loaded' : 'empty'), 100)"
+    script = f"setTimeout(() => fetch(location.href).then((answer) => answer.text()).then((text) => {later}), 100)"
+    slow = service.pages.write(f"<p>slow</p><script>{script}</script>")
+    page = await play("<p>a</p>")
+    answer = await probe(page, url=f"{service.pages.url}/{slow}", javascript="document.body.innerText")
+    assert "loaded" in answer.value_json
+
+
 async def test_a_probe_that_cannot_work_says_why(play, service, reason):
     page = await play("<p>a</p>")
     assert await refused(probe(page, javascript="nothing.here"), reason) == "PROBE_FAILED"

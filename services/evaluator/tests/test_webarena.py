@@ -25,6 +25,7 @@ from webagent_evaluator.judge import Judge, Kind, NoJudge, Question
 from webagent_evaluator.servicer import EvaluatorServicer
 from webagent_evaluator.sessions import Sessions
 from webagent_evaluator.verdicts import NoVerdictError
+from webagent_runtime import chat
 from webagent_runtime.client import open_channel
 from webagent_runtime.config import ClientConfig, ServerConfig
 from webagent_runtime.errors import ServiceError, from_rpc
@@ -160,7 +161,7 @@ def judge_at(url: str, **settings: Any) -> Judge:
 
 @pytest.fixture(autouse=True)
 def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judges, "FIRST_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(chat, "FIRST_WAIT_SECONDS", 0.01)
 
 
 # ---- evidence, and judging again -------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from webagent_rollout.prompt import system_text
 from webagent_rollout.reply import cut_action
 from webagent_rollout.testing import endpoint
 from webagent_rollout.thoughts import Explainer, Move, Template, cleaned
+from webagent_runtime import chat
 
 CLICK = '# Note: the price is 7\ndo(action="Click", element="7")'
 MOVE = Move("buy it", ['do(action="Scroll Down")'], "<p>page</p>", CLICK)
@@ -91,6 +92,11 @@ async def test_the_template_says_the_same_of_the_same_move() -> None:
 
 
 GOOD = json.dumps({"choices": [{"message": {"content": "Because it is <answer>cheap</answer>."}}]}).encode()
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chat, "FIRST_WAIT_SECONDS", 0.01)
 
 
 async def test_an_endpoint_is_asked_with_all_fields_and_again_after_a_failure() -> None:

@@ -77,6 +77,24 @@ async def test_unusable_replies_in_a_row_end_the_episode(player: Player, policy:
     assert (trajectory.status, trajectory.reward) == (tp.EPISODE_STATUS_SCORED, 0.0)
 
 
+async def test_equal_actions_in_a_row_end_the_episode(player: Player, policy: ScriptedPolicy) -> None:
+    policy.script = lambda prompt: 'do(action="Wait")' if prompt.count("[assistant]") == 1 else SCROLL
+    trajectory = await player.play(request(episode("equal", max_turns=9, max_equal_actions=2)), delivery=1)
+    assert trajectory.end_reason == tp.END_REASON_EQUAL_ACTIONS
+    assert len(trajectory.turns) == 4
+    assert (trajectory.status, trajectory.reward) == (tp.EPISODE_STATUS_SCORED, 0.0)
+
+
+async def test_chance_plays_an_episode_without_a_model(player: Player, policy: ScriptedPolicy) -> None:
+    spec = episode("chance", max_turns=3)
+    spec.random.SetInParent()
+    first, again = [await player.play(request(spec), delivery=1) for _ in range(2)]
+    assert first.status == tp.EPISODE_STATUS_SCORED
+    assert all(turn.result.status == env_pb2.ACTION_STATUS_OK for turn in first.turns)
+    assert [turn.action_text for turn in first.turns] == [turn.action_text for turn in again.turns]
+    assert not policy.requests
+
+
 async def test_the_verdict_is_asked_for_when_the_turn_budget_is_used_up(player: Player, policy: ScriptedPolicy) -> None:
     policy.script = lambda prompt: SCROLL
     trajectory = await player.play(request(episode("budget", max_turns=2)), delivery=1)

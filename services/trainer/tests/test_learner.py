@@ -10,6 +10,8 @@ from safetensors import safe_open
 from torch import nn
 from transformers import AutoModelForCausalLM
 from webagent.trajectory.v1 import policy_pb2
+from webagent_runtime.files import open_prefix
+from webagent_runtime.testing import nats_server
 from webagent_trainer.batches import LearningRow
 from webagent_trainer.chance import seeded
 from webagent_trainer.config import DeepSpeedConfig, OptimizerConfig
@@ -125,6 +127,20 @@ def test_only_the_newest_versions_and_those_asked_for_are_kept(tiny_model: Path,
         directory.write({"w": torch.zeros(2, dtype=torch.bfloat16)}, [], version=version, parent=0, step=1, phase="rl")
     directory.keep(2, {3})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["3", "5", "6"]
+
+
+def test_versions_are_announced_from_where_they_were_copied_to(tiny_model: Path, tmp_path: Path) -> None:
+    with nats_server() as nats:
+        uri = f"jetstream://127.0.0.1:{nats.port}/policies"
+        directory = PolicyDirectory(tmp_path, base_model=tiny_model, run_id="run", tolerance=0.1, uri=uri)
+        weights = {"w": torch.zeros(300_000, dtype=torch.bfloat16)}
+        entries = [directory.write(weights, [], version=n, parent=0, step=1, phase="rl") for n in (1, 2, 3)]
+        directory.keep(2, set())
+        files, prefix = open_prefix(uri)
+        assert [entry.uri for entry in entries] == [f"{uri}/run/{n}" for n in (1, 2, 3)]
+        assert {each["name"].split("/")[2] for each in files.ls(f"{prefix}/run", detail=True)} == {"2", "3"}
+        for file in (tmp_path / "3").iterdir():
+            assert files.cat_file(f"{prefix}/run/3/{file.name}") == file.read_bytes()
 
 
 @pytest.mark.slow

@@ -140,7 +140,29 @@ data:
 {{- end }}
 {{- end -}}
 
+{{/*
+Where services put what others read: at its own address, else in a directory of the claim that they share, else in the
+object store of the queue's own JetStream, if anybody may enter that. Without a queue nobody else reads it. dict ctx, uri,
+name
+*/}}
+{{- define "common.storeUri" -}}
+{{- $values := .ctx.Values -}}
+{{- $global := default (dict) $values.global -}}
+{{- $queue := $values.queue -}}
+{{- $server := include "common.queueUrl" .ctx | trimPrefix "nats://" -}}
+{{- $open := not (or $queue.urlSecret.name $queue.credentialsSecret.name $queue.tlsSecret (contains "@" $server) (contains "://" $server) (contains "," $server)) -}}
+{{- $shared := or $values.storage.existingClaim (get $global "sharedClaim") -}}
+{{- if default (get $global (printf "%sUri" .name)) .uri -}}
+{{- default (get $global (printf "%sUri" .name)) .uri -}}
+{{- else if or $shared (not (dig "enabled" true $queue)) -}}
+file://{{ $values.storage.mountPath }}/{{ .name }}
+{{- else if $open -}}
+jetstream://{{ $server }}/{{ .name }}
+{{- else -}}
+{{- fail (printf "%s: the object store of a queue that asks who one is, or has several servers, is not used: name %s.uri or global.%sUri, or a claim that is shared" .name .name .name) -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "common.payloadsUri" -}}
-{{- $uri := default (dig "payloadsUri" "" (default (dict) .Values.global)) .Values.payloads.uri -}}
-{{- default (printf "file://%s/payloads" .Values.storage.mountPath) $uri -}}
+{{- include "common.storeUri" (dict "ctx" . "uri" .Values.payloads.uri "name" "payloads") -}}
 {{- end -}}

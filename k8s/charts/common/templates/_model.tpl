@@ -19,9 +19,9 @@ def there():
 
 
 if uri and not there():
-    import fsspec
+    from webagent_runtime.files import open_prefix
 
-    filesystem, root = fsspec.url_to_fs(uri)
+    filesystem, root = open_prefix(uri)
     # Under another name until it is whole; replicas may copy at the same time.
     staging = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     staging.parent.mkdir(parents=True, exist_ok=True)
@@ -35,6 +35,29 @@ while not there():
         raise SystemExit(f"{path}: no model (no config.json)")
     time.sleep(1)
 print(f"{path}: the model is there")
+{{- end -}}
+
+{{/* Writes the default model, which inference's image carries, unless there is one. dict ctx, image */}}
+{{- define "common.prepareContainer" -}}
+{{- $ctx := .ctx -}}
+name: model
+image: {{ .image }}
+imagePullPolicy: {{ $ctx.Values.image.pullPolicy }}
+command: [python, -m, webagent_inference.prepare]
+args: [--out, {{ $ctx.Values.model.path | quote }}]
+env:
+  - name: HOME
+    value: /tmp
+resources:
+  requests: {cpu: "1", memory: 2Gi}
+  limits: {memory: 4Gi}
+securityContext:
+  {{- toYaml $ctx.Values.securityContext | nindent 2 }}
+volumeMounts:
+  - name: tmp
+    mountPath: /tmp
+  - name: storage
+    mountPath: {{ $ctx.Values.storage.mountPath }}
 {{- end -}}
 
 {{/* dict ctx, envFrom, wait */}}

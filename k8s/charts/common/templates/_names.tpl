@@ -67,15 +67,19 @@ annotations:
 {{- end -}}
 {{- end -}}
 
-{{/* registry/repository@digest, else :tag, else :appVersion */}}
 {{- define "common.image" -}}
-{{- $global := default (dict) .Values.global -}}
-{{- $image := .Values.image -}}
-{{- $registry := default (get $global "imageRegistry") $image.registry -}}
+{{- include "common.imageOf" (dict "ctx" . "image" .Values.image) -}}
+{{- end -}}
+
+{{/* registry/repository@digest, else :tag, else :appVersion. dict ctx, image; without a registry the service's own */}}
+{{- define "common.imageOf" -}}
+{{- $global := default (dict) .ctx.Values.global -}}
+{{- $image := .image -}}
+{{- $registry := default (default (get $global "imageRegistry") .ctx.Values.image.registry) $image.registry -}}
 {{- if not $registry -}}
 {{- fail "no image registry: build and push the images first (k8s/README.md), then set global.imageRegistry or image.registry" -}}
 {{- end -}}
-{{- $tag := default .Chart.AppVersion $image.tag -}}
+{{- $tag := default .ctx.Chart.AppVersion $image.tag -}}
 {{- if eq $tag "latest" -}}{{- fail "image.tag latest names no version: set a version or image.digest" -}}{{- end -}}
 {{- if $image.digest -}}
 {{- printf "%s/%s@%s" $registry $image.repository $image.digest -}}

@@ -1,6 +1,6 @@
 {{/*
 The pod of a service. The spec of a chart may name: service, port, healthPort, extraPorts, env, volumes, mounts,
-initContainers, command, args, probes (false: none), subdomain, restartPolicy, shm.
+initContainers, command, args, probes (false: none), subdomain, restartPolicy, shm, hostUsers, podSecurityContext.
 Extra containers, volumes and objects that a user passes in go through unchanged.
 */}}
 
@@ -38,8 +38,8 @@ spec:
   enableServiceLinks: false
   terminationGracePeriodSeconds: {{ include "common.grace" $ctx }}
   securityContext:
-    {{- toYaml $ctx.Values.podSecurityContext | nindent 4 }}
-  {{- if eq (toString $ctx.Values.hostUsers) "false" }}
+    {{- toYaml (mergeOverwrite (deepCopy $ctx.Values.podSecurityContext) (default (dict) $spec.podSecurityContext)) | nindent 4 }}
+  {{- if has "false" (list (toString $ctx.Values.hostUsers) (toString $spec.hostUsers)) }}
   hostUsers: false
   {{- end }}
   {{- with $spec.subdomain }}

@@ -4,6 +4,12 @@
 service: webagent.env.v1.EnvironmentService
 port: 50051
 healthPort: 50081
+{{- if eq .Values.sandbox "userns" }}
+hostUsers: false
+{{- else if eq .Values.sandbox "seccomp-localhost" }}
+podSecurityContext:
+  seccompProfile: {type: Localhost, localhostProfile: {{ .Values.sandboxProfile | quote }}}
+{{- end }}
 {{- if .Values.keepFromEviction }}
 annotations:
   cluster-autoscaler.kubernetes.io/safe-to-evict: "false"
@@ -21,6 +27,8 @@ server:
 telemetry:
   {{- include "common.telemetryConfig" . | nindent 2 }}
 state_directory: /tmp/webagent-env
+browser:
+  sandbox: {{ eq .Values.sandbox "seccomp-localhost" }}
 {{- end -}}
 
 {{- define "env.kedaTriggers" -}}

@@ -34,24 +34,7 @@ envFrom:
   {{- include "inference.envFrom" . | nindent 2 }}
 {{- if and .Values.model.path .Values.model.prepare (not .Values.model.uri) (not .Values.command) }}
 initContainers:
-  - name: model
-    image: {{ include "common.image" . }}
-    imagePullPolicy: {{ .Values.image.pullPolicy }}
-    command: [python, -m, webagent_inference.prepare]
-    args: [--out, {{ .Values.model.path | quote }}]
-    env:
-      - name: HOME
-        value: /tmp
-    resources:
-      requests: {cpu: "1", memory: 2Gi}
-      limits: {memory: 4Gi}
-    securityContext:
-      {{- toYaml .Values.securityContext | nindent 6 }}
-    volumeMounts:
-      - name: tmp
-        mountPath: /tmp
-      - name: storage
-        mountPath: {{ .Values.storage.mountPath }}
+  - {{ include "common.prepareContainer" (dict "ctx" . "image" (include "common.image" .)) | nindent 4 | trim }}
 {{- else if and .Values.model.path .Values.model.uri }}
 initContainers:
   - {{ include "common.modelContainer" (dict "ctx" . "envFrom" (include "inference.envFrom" . | fromYamlArray)) | nindent 4 | trim }}

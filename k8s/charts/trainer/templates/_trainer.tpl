@@ -89,7 +89,10 @@ env:
 envFrom:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- if and $job (not .Values.command) }}
+{{- if and .Values.model.prepare (not .Values.model.uri) (not .Values.command) }}
+initContainers:
+  - {{ include "common.prepareContainer" (dict "ctx" . "image" (include "common.imageOf" (dict "ctx" . "image" .Values.model.prepareImage))) | nindent 4 | trim }}
+{{- else if and $job (not .Values.command) }}
 initContainers:
   - {{ include "common.modelContainer" (dict "ctx" . "envFrom" $envFrom "wait" .Values.model.waitSeconds) | nindent 4 | trim }}
 {{- end }}
@@ -147,7 +150,16 @@ run:
   model: {{ .Values.model.path }}
   payloads:
     uri: {{ include "common.payloadsUri" . }}
-  {{- toYaml (omit .Values.run "run_directory" "model" "payloads") | nindent 2 }}
+  {{- $policies := include "common.storeUri" (dict "ctx" . "uri" .Values.policies.uri "name" "policies") }}
+  {{- $publish := default (dict) .Values.run.publish }}
+  {{- if not (hasPrefix "file://" $policies) }}
+  {{- $publish = merge (dict "uri" $policies) $publish }}
+  {{- end }}
+  {{- with $publish }}
+  publish:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- toYaml (omit .Values.run "run_directory" "model" "payloads" "publish") | nindent 2 }}
 {{- end }}
 {{- end -}}
 

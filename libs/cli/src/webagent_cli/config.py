@@ -79,6 +79,11 @@ class StackConfig(Config):
         default_factory=dict, description="Settings of the trainer; `run`: those of a run."
     )
 
+    @property
+    def serves_model(self) -> bool:
+        """Whether inference computes a model here; else it asks elsewhere, or has none."""
+        return self.inference.get("backend", "vllm") in {"vllm", "transformers"}
+
 
 class TasksConfig(Config):
     """What is learned."""
@@ -96,7 +101,7 @@ class TasksConfig(Config):
 
 
 class AgentConfig(Config):
-    """How the policy meets a page; the same in demonstrations, training and evaluation."""
+    """How the policy meets a page; the same in demonstrations, training and, but for `eval`'s, evaluation."""
 
     prompt: str = Field(default="compact", description="Prompt that rollout ships.")
     thinking: bool = Field(default=False, description="Ask for a chain of thought before the action.")
@@ -175,6 +180,8 @@ class EvalConfig(Config):
     zero_shot_seeds: int = Field(default=10, ge=1, description="The first of them serve the untrained model.")
     temperature: float = Field(default=1.0, ge=0)
     greedy: bool = Field(default=False, description="Also evaluate the final policy greedily.")
+    max_turns: int | None = Field(default=None, ge=1, le=100, description="Turn budget; unset: as in training.")
+    max_equal_actions: int = Field(default=0, ge=0, description="Equal actions in a row that end it; 0: none.")
     concurrency: int = Field(default=16, ge=1, description="Episodes at once.")
     attempts: int = Field(default=3, ge=1, description="Times an INVALID episode is played before it counts as such.")
     episode_seconds: float = Field(default=300.0, gt=0, description="Bound on one episode.")
@@ -199,6 +206,11 @@ class LoopConfig(Config):
     rl: RlConfig
     deepspeed: DeepSpeedConfig = DeepSpeedConfig()
     eval: EvalConfig
+
+    @property
+    def evaluated_agent(self) -> AgentConfig:
+        """How the policy meets a page when it is evaluated: as in training, but for the turn budget."""
+        return self.agent.model_copy(update={"max_turns": self.eval.max_turns or self.agent.max_turns})
 
     def to_yaml(self) -> str:
         """The resolved configuration, as a file that means the same."""

@@ -145,14 +145,17 @@ def examine(config: LoopConfig) -> list[Finding]:
         _disk,
         _chromium,
         _nats,
-        _model,
         _module("playwright", "make setup", Health.MISSING),
         _module("miniwob", "make setup", Health.MISSING),
-        _module("torch", "make setup", Health.MISSING),
-        _module("vllm", no_vllm, Health.NOTE if without_vllm else Health.MISSING),
-        _module("deepspeed", "make setup", Health.MISSING),
         _ports,
     ]
+    if config.stack.serves_model:
+        looks += [
+            _model,
+            _module("torch", "make setup", Health.MISSING),
+            _module("vllm", no_vllm, Health.NOTE if without_vllm else Health.MISSING),
+            _module("deepspeed", "make setup", Health.MISSING),
+        ]
     return [look(config) for look in looks]
 
 

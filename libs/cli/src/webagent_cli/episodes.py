@@ -13,6 +13,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import grpc
 from webagent.env.v1 import env_pb2
@@ -28,6 +29,8 @@ RETRYABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, gr
 BACKOFF_SECONDS = 1.0
 
 Trajectory = trajectory_pb2.Trajectory
+Policy = Literal["sampled", "expert", "random"]
+DEMOS = "demos"
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Player:
     run_id: str
     phase: str
     config: LoopConfig
-    expert: bool = False
+    policy: Policy = "sampled"
     temperature: float = 1.0
     min_version: int = 0
     sample: int = 0
@@ -57,10 +60,12 @@ class Player:
             episode_id=f"{self.run_id}.{self.phase}.{job.task}.{job.seed}.{uuid.uuid4().hex[:8]}",
             task=env_pb2.TaskRef(suite=self.config.tasks.suite, task_id=job.task),
             seed=job.seed,
-            agent=agent_settings(self.config.agent, screenshots=job.screenshots),
+            agent=self._agent(screenshots=job.screenshots),
         )
-        if self.expert:
+        if self.policy == "expert":
             spec.expert.SetInParent()
+        elif self.policy == "random":
+            spec.random.SetInParent()
         else:
             sampling = inference_pb2.SamplingSettings(
                 temperature=self.temperature, max_tokens=self.config.agent.max_reply_tokens, seed=self._draw(job)
@@ -76,10 +81,18 @@ class Player:
 
     def played(self, trajectory: Trajectory) -> bool:
         """Whether an episode was played under these settings, screenshots apart."""
-        then, now = trajectory_pb2.AgentSettings(), agent_settings(self.config.agent, screenshots=False)
+        then, now = trajectory_pb2.AgentSettings(), self._agent(screenshots=False)
         then.CopyFrom(trajectory.episode.agent)
         then.screenshots = False
         return then == now
+
+    def _agent(self, *, screenshots: bool) -> trajectory_pb2.AgentSettings:
+        """Demonstrations are played as training is, all else as evaluations are."""
+        if self.phase == DEMOS:
+            return agent_settings(self.config.agent, screenshots=screenshots)
+        settings = agent_settings(self.config.evaluated_agent, screenshots=screenshots)
+        settings.max_equal_actions = self.config.eval.max_equal_actions
+        return settings
 
 
 def agent_settings(agent: AgentConfig, *, screenshots: bool) -> trajectory_pb2.AgentSettings:

@@ -10,7 +10,7 @@ from webagent.trajectory.v1 import trajectory_pb2
 
 from webagent_cli.clients import CALL_SECONDS, Clients
 from webagent_cli.config import LoopConfig
-from webagent_cli.episodes import Attempts, Job, Player, Trajectory, final_outcomes, jobs, succeeded
+from webagent_cli.episodes import DEMOS, Attempts, Job, Player, Trajectory, final_outcomes, jobs, succeeded
 from webagent_cli.errors import RunError
 from webagent_cli.journal import mend, read_episodes
 from webagent_cli.progress import Display
@@ -29,7 +29,7 @@ async def play_phase(
     outcomes = list(before.values())
     keep = succeeded if only_successes else lambda _: True
     begun, played = time.monotonic(), 0
-    name = player.phase if player.expert else f"eval_{player.phase}"
+    name = player.phase if player.phase == DEMOS else f"eval_{player.phase}"
     with display.phase(name, len(todo), done=len(todo) - len(remaining)) as view:
 
         def report(trajectory: Trajectory) -> None:
@@ -78,7 +78,7 @@ async def evaluate(
 
 async def demonstrate(clients: Clients, run: Run, config: LoopConfig, display: Display) -> list[Trajectory]:
     """Has the scripted experts play the demonstration seeds; only successes are kept."""
-    player = Player(run.id, "demos", config, expert=True)
+    player = Player(run.id, DEMOS, config, policy="expert")
     todo = jobs(config.tasks.ids, config.demos.seeds.seeds())
     outcomes = await play_phase(clients, player, todo, run.demos, display, only_successes=True)
     lacking = [

@@ -18,6 +18,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+queue_commands = typer.Typer(help="The queue between the services.", no_args_is_help=True)
+app.add_typer(queue_commands, name="queue")
+
 QUICK = Path("configs/quick.yaml")
 RUNS = Path("runs")
 
@@ -25,6 +28,10 @@ ConfigArgument = Annotated[Path, typer.Argument(help="The loop's configuration."
 ConfigOption = Annotated[Path, typer.Option("--config", help="The loop's configuration.")]
 RunArgument = Annotated[str, typer.Argument(help="A run's name or path, or `latest`.")]
 RunsOption = Annotated[Path, typer.Option("--runs", help="Where runs are kept.")]
+GreedyOption = Annotated[bool, typer.Option("--greedy", help="Temperature 0 instead of the configuration's.")]
+EndpointOption = Annotated[str | None, typer.Option(help="Ask this OpenAI-compatible API, such as https://host/v1.")]
+ModelOption = Annotated[str, typer.Option(help="The model's name at the endpoint; else the first one there.")]
+KeyOption = Annotated[Path | None, typer.Option("--key-file", help="File with the endpoint's key.")]
 SetOption = Annotated[list[str] | None, typer.Option("--set", help="section.key=value, laid over the file.")]
 
 
@@ -93,8 +100,12 @@ def train(
 def evaluate(
     config: ConfigArgument = QUICK,
     run: Annotated[str | None, typer.Option(help="Evaluate this run's newest policy; else the base model.")] = None,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Temperature 0 instead of the configuration's.")] = False,
+    endpoint: EndpointOption = None,
+    model: ModelOption = "",
+    key_file: KeyOption = None,
     expert: Annotated[bool, typer.Option("--expert", help="Let the scripted experts play.")] = False,
+    chance: Annotated[bool, typer.Option("--random", help="Let chance play.")] = False,
+    greedy: GreedyOption = False,
     name: Annotated[
         str | None, typer.Option(help="Name of the evaluation; one that exists goes on where it stopped.")
     ] = None,
@@ -110,9 +121,18 @@ def evaluate(
     """Plays the held-out seeds that are not SCORED yet; prints and writes success rates with intervals."""
 
     def command() -> None:
-        from webagent_cli.standalone import Who, evaluation  # noqa: PLC0415
+        from webagent_cli.standalone import evaluation  # noqa: PLC0415
+        from webagent_cli.who import who_of  # noqa: PLC0415
 
-        who = Who(run=run, expert=expert, greedy=greedy)
+        who = who_of(
+            run=run,
+            expert=expert,
+            chance=chance,
+            endpoint=endpoint,
+            model=model,
+            key_file=key_file,
+            greedy=greedy,
+        )
         evaluation(
             config, who, runs=runs, name=name, compare=compare or [], published=published, settings=settings or []
         )
@@ -125,7 +145,10 @@ def study(
     kind: Annotated[str, typer.Argument(help="turns, thinking or samples.")],
     config: ConfigOption = QUICK,
     run: Annotated[str | None, typer.Option(help="Of this run's newest policy; else of the base model.")] = None,
-    greedy: Annotated[bool, typer.Option("--greedy", help="Temperature 0 instead of the configuration's.")] = False,
+    endpoint: EndpointOption = None,
+    model: ModelOption = "",
+    key_file: KeyOption = None,
+    greedy: GreedyOption = False,
     name: Annotated[str | None, typer.Option(help="Name of the study; one that exists goes on.")] = None,
     budgets: Annotated[str, typer.Option(help="turns: the budgets, with commas between them.")] = "5,10,15,20,25,30",
     samples: Annotated[int, typer.Option(min=1, max=256, help="samples: how many of each page.")] = 4,
@@ -135,13 +158,22 @@ def study(
     """Evaluates with one thing varied: the turn budget, thinking, or the number of samples; table and plot."""
 
     def command() -> None:
-        from webagent_cli.standalone import Who  # noqa: PLC0415
         from webagent_cli.study import budgets_of, study  # noqa: PLC0415
+        from webagent_cli.who import who_of  # noqa: PLC0415
 
+        who = who_of(
+            run=run,
+            expert=False,
+            chance=False,
+            endpoint=endpoint,
+            model=model,
+            key_file=key_file,
+            greedy=greedy,
+        )
         study(
             kind,
             config,
-            Who(run=run, greedy=greedy),
+            who,
             runs=runs,
             name=name,
             budgets=budgets_of(budgets),
@@ -216,6 +248,20 @@ def ledger(
         _run(lambda: dead_letters(run, runs=runs, url=queue, replay=replay))
     else:
         _run(lambda: command(run, runs=runs))
+
+
+@queue_commands.command()
+def provision(
+    config: Annotated[Path | None, typer.Option("--config", help="File with the section queue.")] = None,
+    url: Annotated[str | None, typer.Option(help="Server, such as nats://host:4222; lies over the file.")] = None,
+    settings: SetOption = None,
+) -> None:
+    """Makes the queue's streams, consumers and bucket, or updates them; waits for a server that is not there yet."""
+    from webagent_runtime.provision import main as command  # noqa: PLC0415
+
+    given = [*([f"queue.url={url}"] if url else []), *(settings or [])]
+    named = ["--config", str(config)] if config else []
+    command([*named, *(f"--set={setting}" for setting in given)])
 
 
 @app.command()

@@ -57,7 +57,9 @@ def play(
     with Stack(here, config, ports=free_ports(), services=services) as stack:
         with console.status("starting") as status:
             stack.start_all(lambda service, seconds: status.update(f"{service} ready in {seconds:.1f} s"))
-        asyncio.run(_watch(stack, Player(here.id, "play", config, expert=expert), job, here, console))
+        asyncio.run(
+            _watch(stack, Player(here.id, "play", config, policy="expert" if expert else "sampled"), job, here, console)
+        )
 
 
 async def _watch(stack: Stack, player: Player, job: Job, run: Run, console: Console) -> None:

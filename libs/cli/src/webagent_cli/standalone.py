@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from webagent_runtime.config import ConfigError
@@ -11,7 +10,6 @@ from webagent_cli.clients import Clients
 from webagent_cli.comparison import compared, find_episodes
 from webagent_cli.config import LoopConfig, load_loop, parse_settings
 from webagent_cli.doctor import refuse_missing
-from webagent_cli.episodes import Player
 from webagent_cli.evaluation import demonstrate, evaluation_jobs, play_phase, unsettled
 from webagent_cli.models import prepare_model
 from webagent_cli.offers import check_offers
@@ -19,18 +17,7 @@ from webagent_cli.progress import Display
 from webagent_cli.runs import Run, find_run, new_run
 from webagent_cli.stack import Stack, free_ports
 from webagent_cli.tables import sheet_of
-from webagent_cli.versions import newest_version
-
-SERVICES = ("nats", "env", "inference", "evaluator", "rollout")
-
-
-@dataclass(frozen=True)
-class Who:
-    """Who plays: the base model, the newest policy of a run, or the scripted experts."""
-
-    run: str | None = None
-    expert: bool = False
-    greedy: bool = False
+from webagent_cli.who import SERVICES, Who
 
 
 def evaluation(
@@ -42,7 +29,7 @@ def evaluation(
     if published and config.tasks.suite == "miniwob":
         raise ConfigError("--published is for tasks on the paper's sites, and MiniWoB's are on none")
     others = [find_episodes(runs, other) for other in compare]
-    player = player_of(here, who, config)
+    player = who.player(here, config)
     phase, todo = player.phase, evaluation_jobs(config, player.phase)
 
     async def work(clients: Clients) -> None:
@@ -54,11 +41,22 @@ def evaluation(
         here.table(phase).write_text(sheet.markdown())
         display.say(f"episodes: {here.episodes(phase)}\ntable: {here.table(phase)}")
 
-    if unsettled(player, todo, here.episodes(phase)):
+    play(here, config, who, display, work, lacking=bool(unsettled(player, todo, here.episodes(phase))))
+
+
+def play(
+    here: Run,
+    config: LoopConfig,
+    who: Who,
+    display: Display,
+    work: Callable[[Clients], Awaitable[None]],
+    *,
+    lacking: bool,
+) -> None:
+    """Does the work on what playing needs; where no episode is lacking, on what counting needs."""
+    if lacking:
         prepare(config, display)
-        with_stack(here, config, display, work)
-    else:
-        with_stack(here, config, display, work, services=("evaluator",))
+    with_stack(here, config, display, work, services=who.services() if lacking else ("evaluator",))
 
 
 def opened(
@@ -67,8 +65,8 @@ def opened(
     """The configuration, and the run that episodes are kept in: that of the policy, a named one, or a new one."""
     if who.run:
         trained = find_run(runs, who.run)
-        return load_loop(trained.config, parse_settings(settings)), trained
-    config = load_loop(path, parse_settings(settings))
+        return who.served(load_loop(trained.config, parse_settings(settings))), trained
+    config = who.served(load_loop(path, parse_settings(settings)))
     if name is None or not (runs / name).exists():
         here = new_run(runs, name, label=label)
         here.config.write_text(config.to_yaml())
@@ -77,16 +75,6 @@ def opened(
     if here.config.read_text() != config.to_yaml():
         raise ConfigError(f"{name!r} was begun with another configuration: choose another --name")
     return config, here
-
-
-def player_of(here: Run, who: Who, config: LoopConfig, *, suffix: str = "", sample: int = 0) -> Player:
-    """Who plays, under a phase's name that says so."""
-    version = newest_version(here) if who.run else 0
-    temperature = 0.0 if who.greedy else config.eval.temperature
-    phase = ("expert" if who.expert else f"v{version}_t{temperature:g}") + suffix
-    return Player(
-        here.id, phase, config, expert=who.expert, temperature=temperature, min_version=version, sample=sample
-    )
 
 
 def demonstrations(path: Path, *, runs: Path, run: str | None, settings: list[str]) -> None:
@@ -108,7 +96,8 @@ def demonstrations(path: Path, *, runs: Path, run: str | None, settings: list[st
 def prepare(config: LoopConfig, display: Display) -> None:
     """Makes sure that this machine has what playing needs."""
     check_offers(config)
-    prepare_model(config.model, display.say)
+    if config.stack.serves_model:
+        prepare_model(config.model, display.say)
     refuse_missing(config)
 
 

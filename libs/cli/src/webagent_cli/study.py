@@ -22,9 +22,11 @@ from webagent_cli.evaluation import evaluation_jobs, play_phase, results, sites_
 from webagent_cli.progress import Display
 from webagent_cli.report import write_report
 from webagent_cli.runs import Run
-from webagent_cli.standalone import SERVICES, Who, opened, player_of, prepare, with_stack
+from webagent_cli.settings import laid_over
+from webagent_cli.standalone import opened, play
 from webagent_cli.studies import KINDS, Point, Study, write_studies
 from webagent_cli.tables import Sheet, sheet_of
+from webagent_cli.who import Who
 
 TITLES = {"turns": "The turn budget", "thinking": "Thinking before acting", "samples": "Several samples of each page"}
 
@@ -53,14 +55,17 @@ def budgets_of(text: str) -> list[int]:
 def arms_of(kind: str, config: LoopConfig, *, budgets: Sequence[int], samples: int) -> list[Arm]:
     """What a study plays."""
 
-    def agent(**changes: object) -> LoopConfig:
-        return LoopConfig.model_validate(config.model_dump() | {"agent": config.agent.model_dump() | changes})
+    def varied(**blocks: dict[str, object]) -> LoopConfig:
+        return LoopConfig.model_validate(laid_over(config.model_dump(), blocks))
 
     match kind:
         case "turns":
-            return [Arm(f"turns-{budget}", agent(max_turns=budget), budget) for budget in sorted(set(budgets))]
+            return [Arm(f"turns-{n}", varied(eval={"max_turns": n}), n) for n in sorted(set(budgets))]
         case "thinking":
-            return [Arm("acting", agent(thinking=False), 0), Arm("thinking", agent(thinking=True), 1)]
+            return [
+                Arm("acting", varied(agent={"thinking": False}), 0),
+                Arm("thinking", varied(agent={"thinking": True}), 1),
+            ]
         case "samples":
             return [Arm(f"sample-{sample}", config, sample, sample) for sample in range(1, samples + 1)]
     raise ConfigError(f"unknown study {kind!r}: there are {', '.join(KINDS)}")
@@ -82,7 +87,7 @@ def study(
     config, here = opened(path, who, runs=runs, name=name, label="study", settings=settings)
     todo = evaluation_jobs(config, "study")
     arms = arms_of(kind, config, budgets=budgets, samples=samples)
-    players = [player_of(here, who, arm.config, suffix=f".{arm.name}", sample=arm.sample) for arm in arms]
+    players = [who.player(here, arm.config, suffix=f".{arm.name}", sample=arm.sample) for arm in arms]
     lacking = any(unsettled(player, todo, here.episodes(player.phase)) for player in players)
 
     async def work(clients: Clients) -> None:
@@ -94,9 +99,7 @@ def study(
         here.study(kind).write_text(found.model_dump_json(indent=2) + "\n")
         _show(display, here, found)
 
-    if lacking:
-        prepare(config, display)
-    with_stack(here, config, display, work, services=SERVICES if lacking else ("evaluator",))
+    play(here, config, who, display, work, lacking=lacking)
 
 
 async def by_arms(clients: Clients, kind: str, played: Played) -> Study:

@@ -14,13 +14,19 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import structlog
 from opentelemetry import trace
 
-from webagent_runtime.config import ClientConfig, ClientTlsConfig, ConfigError
+from webagent_runtime.certificates import Watched, channel_credentials, read
+from webagent_runtime.config import ClientConfig, ConfigError
 from webagent_runtime.errors import ServiceError
 from webagent_runtime.server import METADATA_BYTES
 from webagent_runtime.telemetry import trace_headers, tracer
 
+log = structlog.get_logger()
+
+# Bound on calls that are under way on a channel with old certificates.
+_OLD_CHANNEL_SECONDS = 1800.0
 IDEMPOTENT: dict[str, tuple[str, ...]] = {
     "grpc.health.v1.Health": ("Check",),
     "webagent.env.v1.EnvironmentService": (
@@ -51,12 +57,7 @@ _DEFAULT = ClientConfig()
 
 def open_channel(target: str, config: ClientConfig = _DEFAULT) -> grpc.aio.Channel:
     """Opens a channel to "host:port" or "dns:///name:port". Every call on it must set `timeout`."""
-    options = _options(config)
-    if config.tls is None:
-        inner = grpc.aio.insecure_channel(target, options=options)
-    else:
-        inner = grpc.aio.secure_channel(target, _credentials(config.tls), options=options)
-    return _Channel(inner, _authorization(config.token_file))
+    return _Channel(target, config)
 
 
 async def pick_address(target: str, key: str) -> str:
@@ -87,28 +88,61 @@ def _join(host: str, port: int) -> str:
 
 
 class _Channel(grpc.aio.Channel):
-    """Hands out callables that insist on a deadline and carry span and token."""
+    """Hands out callables that insist on a deadline and carry span and token; opened anew for renewed certificates."""
 
-    def __init__(self, inner: grpc.aio.Channel, authorization: tuple[tuple[str, str], ...]) -> None:
-        self._inner = inner
-        self._authorization = authorization
+    def __init__(self, target: str, config: ClientConfig) -> None:
+        self._target = target
+        self._config = config
+        self._authorization = _authorization(config.token_file)
+        tls = config.tls
+        self._certificates = Watched([] if tls is None else [tls.ca_file, tls.cert_file, tls.key_file])
+        self._inner = self._opened()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def _opened(self) -> grpc.aio.Channel:
+        options = _options(self._config)
+        if self._config.tls is None:
+            return grpc.aio.insecure_channel(self._target, options=options)
+        return grpc.aio.secure_channel(self._target, channel_credentials(self._config.tls), options=options)
+
+    def _current(self) -> grpc.aio.Channel:
+        """The channel for the next call; calls that are under way on an older one may end there."""
+        if self._certificates.changed():
+            try:
+                renewed = self._opened()
+            except ConfigError as error:
+                log.warning("certificate_not_renewed", error=str(error))
+            else:
+                task = asyncio.create_task(self._inner.close(_OLD_CHANNEL_SECONDS))
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+                self._inner = renewed
+                log.info("certificate_renewed", target=self._target)
+        return self._inner
 
     def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        return self._callable(self._inner.unary_unary(method, *args, **kwargs), method)
+        return self._callable(lambda channel: channel.unary_unary(method, *args, **kwargs), method)
 
     def unary_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        return self._callable(self._inner.unary_stream(method, *args, **kwargs), method)
+        return self._callable(lambda channel: channel.unary_stream(method, *args, **kwargs), method)
 
     def stream_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        return self._callable(self._inner.stream_unary(method, *args, **kwargs), method)
+        return self._callable(lambda channel: channel.stream_unary(method, *args, **kwargs), method)
 
     def stream_stream(self, method: str, *args: Any, **kwargs: Any) -> Any:
-        return self._callable(self._inner.stream_stream(method, *args, **kwargs), method)
+        return self._callable(lambda channel: channel.stream_stream(method, *args, **kwargs), method)
 
-    def _callable(self, inner: Callable[..., Any], method: str) -> Callable[..., Any]:
+    def _callable(self, made: Callable[[grpc.aio.Channel], Any], method: str) -> Callable[..., Any]:
+        opened = self._inner
+        inner = made(opened)
+
         def call(request: Any = None, *, timeout: float | None = None, metadata: Any = None, **options: Any) -> Any:
+            nonlocal opened, inner
             if timeout is None:
                 raise TypeError(f"{method} needs a deadline: pass timeout=seconds")
+            current = self._current()
+            if current is not opened:
+                opened, inner = current, made(current)
             span = tracer().start_span(method.lstrip("/"), kind=trace.SpanKind.CLIENT)
             with trace.use_span(span, end_on_exit=False):
                 headers = tuple(trace_headers().items())
@@ -120,7 +154,12 @@ class _Channel(grpc.aio.Channel):
         return call
 
     async def close(self, grace: float | None = None) -> None:
-        await self._inner.close(grace)
+        await asyncio.gather(self._inner.close(grace), *(self._cut(task) for task in self._closing))
+
+    @staticmethod
+    async def _cut(task: asyncio.Task[None]) -> None:
+        task.cancel()
+        await asyncio.wait({task})
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         return self._inner.get_state(try_to_connect)
@@ -179,23 +218,7 @@ def _options(config: ClientConfig) -> list[tuple[str, Any]]:
     return options
 
 
-def _credentials(tls: ClientTlsConfig) -> grpc.ChannelCredentials:
-    return grpc.ssl_channel_credentials(
-        root_certificates=_read("tls.ca_file", tls.ca_file),
-        private_key=_read("tls.key_file", tls.key_file),
-        certificate_chain=_read("tls.cert_file", tls.cert_file),
-    )
-
-
 def _authorization(token_file: Path | None) -> tuple[tuple[str, str], ...]:
-    token = _read("token_file", token_file)
-    return () if token is None else (("authorization", f"Bearer {token.decode().strip()}"),)
-
-
-def _read(field: str, path: Path | None) -> bytes | None:
-    if path is None:
-        return None
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{field} {path}: {error.strerror}") from None
+    if token_file is None:
+        return ()
+    return (("authorization", f"Bearer {read('token_file', token_file).decode().strip()}"),)

@@ -11,7 +11,6 @@ import errno
 import signal
 import socket
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -22,7 +21,8 @@ from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from webagent_runtime import health
-from webagent_runtime.config import ConfigError, ServerConfig, TlsConfig
+from webagent_runtime.certificates import server_credentials
+from webagent_runtime.config import ConfigError, ServerConfig
 from webagent_runtime.interceptors import Admit, Fail, Observe
 from webagent_runtime.tokens import Tokens
 
@@ -73,7 +73,7 @@ class Server:
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         if config.reflection:
             _add_reflection(server, [*self._scopes, health.SERVICE, reflection.SERVICE_NAME])
-        credentials = _credentials(config.tls) if config.tls is not None else None
+        credentials = server_credentials(config.tls) if config.tls is not None else None
         self.port = _bind(server, "port", config.host, config.port, credentials)
         self.address = _advertised(config, self.port)
         self._servers = [server]
@@ -239,19 +239,6 @@ def _check_free(field: str, host: str, port: int) -> None:
             why = "is in use" if error.errno == errno.EADDRINUSE else f"cannot be bound ({error.strerror})"
             message = f"{field} {port} on {host} {why}; stop what holds it or set another {field}"
             raise ConfigError(message) from None
-
-
-def _credentials(tls: TlsConfig) -> grpc.ServerCredentials:
-    client_ca = _read("client_ca_file", tls.client_ca_file) if tls.client_ca_file is not None else None
-    pair = (_read("key_file", tls.key_file), _read("cert_file", tls.cert_file))
-    return grpc.ssl_server_credentials([pair], client_ca, require_client_auth=client_ca is not None)
-
-
-def _read(field: str, path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"tls.{field} {path}: {error.strerror}") from None
 
 
 def _advertised(config: ServerConfig, port: int) -> str:

@@ -35,7 +35,6 @@ log = structlog.get_logger()
 # /usr/bin/chromium is a wrapper that adds flags of its own; these are the programs themselves.
 DEBIAN_EXECUTABLES = (Path("/usr/lib/chromium/chromium-headless-shell"), Path("/usr/lib/chromium/chromium"))
 FLAGS = (
-    "--no-sandbox",
     "--disable-gpu",
     "--disable-quic",
     "--no-first-run",
@@ -187,6 +186,7 @@ class Browser:
                 executable_path=executable,
                 headless=True,
                 args=list(FLAGS),
+                chromium_sandbox=self._config.sandbox,
                 timeout=self._config.launch_timeout_seconds * 1000,
                 # Signals are this service's to handle: it drains before it closes the browser.
                 handle_sigint=False,

@@ -31,6 +31,9 @@ class BrowserConfig(Config):
     executable: Path | None = Field(
         default=None, description="Chromium's program; unset: Debian's, else the one that Playwright downloaded"
     )
+    sandbox: bool = Field(
+        default=False, description="Chromium's own sandbox; needs user namespaces, and not to run as root"
+    )
     launch_timeout_seconds: float = Field(default=30.0, gt=0, description="bound on starting the browser")
     close_timeout_seconds: float = Field(
         default=5.0, gt=0, description="bound on closing a context or the browser in order; then it is killed"

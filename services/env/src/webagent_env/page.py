@@ -120,12 +120,12 @@ class Tab:
         """The value of an expression, or of the function that it is, in the page's own world; it must be JSON."""
         return await self._link.evaluate(f"(() => {{ const value = (\n{expression}\n); return {_CALLED}; }})()")
 
-    async def finish(self, bound: float, options: dict[str, Any]) -> dict[str, Any]:
-        """Waits until the page is quiet, at most `bound` seconds, and reads it (see world.js)."""
+    async def finish(self, bound: float, options: dict[str, Any] | None) -> dict[str, Any]:
+        """Waits until the page is quiet, at most `bound` seconds, and reads it (see world.js); None: only waits."""
         deadline = time.monotonic() + bound
         started = time.monotonic()
         waited_for = ""
-        if options["axtree"]:
+        if options is not None and options["axtree"]:
             self._main.need_axtree()
         while True:
             left = max(0.0, deadline - time.monotonic())
@@ -147,10 +147,10 @@ class Tab:
             waited_for = "loading"
             await self.idle(deadline)
 
-    async def _read_frames(self, seen: dict[str, Any], options: dict[str, Any]) -> None:
+    async def _read_frames(self, seen: dict[str, Any], options: dict[str, Any] | None) -> None:
         """Puts what frames show into what the page shows."""
         self._targets = None
-        if not seen.get("frames"):
+        if options is None or not seen.get("frames"):
             self._frames.forget()
             return
         started = time.monotonic()

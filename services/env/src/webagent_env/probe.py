@@ -1,4 +1,8 @@
-"""Reads one value of a session for the evaluator: of the agent's page in place, or of another address beside it."""
+"""Reads one value of a session for the evaluator: of the agent's page in place, or of another address beside it.
+
+A page opened beside it is read once it is quiet, by the rule and the bound that hold for the agent's steps; the agent's
+own was waited for when it acted.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,9 @@ async def probe(session: Session, query: Query, timeout: float) -> tuple[str, st
         raise errors.invalid_request("url must begin with http:// or https://")
 
     async def work(context: SessionContext) -> tuple[str, str]:
-        return await (_elsewhere(context, query) if query.url else _in_place(context, query))
+        if query.url:
+            return await _elsewhere(context, query, session.spec.settle_timeout)
+        return await _in_place(context, query)
 
     try:
         async with asyncio.timeout(timeout):
@@ -56,11 +62,12 @@ async def _in_place(context: SessionContext, query: Query) -> tuple[str, str]:
             await tab.idle(loop.time() + 1.0)
 
 
-async def _elsewhere(context: SessionContext, query: Query) -> tuple[str, str]:
+async def _elsewhere(context: SessionContext, query: Query, settle: float) -> tuple[str, str]:
     page = await context.probe_page()
     try:
-        await page.goto(query.url, wait_until="load", timeout=0)
         tab = await Tab.attach(page, context.scratch)
+        await page.goto(query.url, wait_until="load", timeout=0)
+        await tab.finish(settle, None)
         value = await _value(tab, query)
         return json.dumps(value), page.url
     except Error as error:

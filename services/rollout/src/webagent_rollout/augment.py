@@ -28,7 +28,7 @@ from webagent_rollout.clients import InferenceClient
 from webagent_rollout.config import LimitsConfig, TargetConfig
 from webagent_rollout.file_command import add_files, causes_of, parsed, write_all
 from webagent_rollout.pages import Pages, page_text
-from webagent_rollout.prompt import Page, compose, page_of
+from webagent_rollout.prompt import Page, compose, page_of, past_reply
 from webagent_rollout.reply import ANSWER_CLOSE, ANSWER_OPEN, THINK_CLOSE, THINK_OPEN
 from webagent_rollout.thoughts import Move, Thinker, cleaned, thinker_of
 
@@ -74,7 +74,7 @@ async def _with_thoughts(demonstration: Trajectory, thinker: Thinker, renderer: 
             compress=made.episode.agent.compress_context,
             instruction=demonstration.instruction,
             pages=shown,
-            replies=[earlier.reply_token_ids for earlier in made.turns],
+            replies=[past_reply(made.episode.agent.prompt, earlier) for earlier in made.turns],
         )
         rendered = await renderer.render(RenderRequest(messages=messages, reply_text=text))
         again = made.turns.add()

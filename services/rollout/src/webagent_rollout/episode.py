@@ -19,6 +19,7 @@ from webagent.env.v1.env_pb2 import ACTION_STATUS_REJECTED, Observation, Session
 from webagent.evaluator.v1.evaluator_pb2 import OUTCOME_INVALID, OUTCOME_SUCCESS
 from webagent.trajectory.v1.trajectory_pb2 import (
     END_REASON_CONTEXT_FULL,
+    END_REASON_EQUAL_ACTIONS,
     END_REASON_EXIT,
     END_REASON_PAGE,
     END_REASON_TRUNCATED,
@@ -33,7 +34,7 @@ from webagent.trajectory.v1.trajectory_pb2 import (
 )
 
 from webagent_rollout.ports import ContextFullError, Payloads, Ports, View
-from webagent_rollout.prompt import Page, compose, page_of
+from webagent_rollout.prompt import Page, compose, page_of, past_reply
 from webagent_rollout.reply import cut_action
 
 MAX_INLINE_OBSERVATION_BYTES = 16 * 1024
@@ -83,7 +84,7 @@ class Episode:
             compress=self.agent.compress_context,
             instruction=self.trajectory.instruction,
             pages=self.pages,
-            replies=[turn.reply_token_ids for turn in turns],
+            replies=[past_reply(self.agent.prompt, turn) for turn in turns],
         )
         return View(
             messages=messages,
@@ -155,7 +156,11 @@ def ended_by(episode: Episode, step: StepResponse) -> EndReason.ValueType | None
     if step.truncated:
         return END_REASON_TRUNCATED
     limit = episode.agent.max_unusable_replies
-    return END_REASON_UNUSABLE_REPLIES if limit and episode.unusable_in_a_row >= limit else None
+    if limit and episode.unusable_in_a_row >= limit:
+        return END_REASON_UNUSABLE_REPLIES
+    limit = episode.agent.max_equal_actions
+    newest = [turn.action_text for turn in episode.trajectory.turns[-limit:]] if limit else []
+    return END_REASON_EQUAL_ACTIONS if limit and newest == newest[-1:] * limit else None
 
 
 async def judge(episode: Episode) -> None:

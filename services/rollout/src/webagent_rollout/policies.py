@@ -1,6 +1,6 @@
-"""The two kinds of policy: the model that inference serves, and a task's scripted expert.
+"""The kinds of policy: the model that inference serves, a task's scripted expert, and chance.
 
-Both have their prompt rendered by inference, so that demonstrations and samples pass through the same code and tokens.
+All have their prompt rendered by inference, so that demonstrations and samples pass through the same code and tokens.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ from webagent.inference.v1.inference_pb2 import (
 from webagent.trajectory.v1.trajectory_pb2 import AgentSettings, EpisodeSpec, SampledPolicy, Turn
 from webagent_runtime.errors import ServiceError
 
+from webagent_rollout.chance import Chance
 from webagent_rollout.experts import EXPERTS, Expert
 from webagent_rollout.ports import ContextFullError, Policy, View
 from webagent_rollout.reply import demonstrate
@@ -66,7 +67,7 @@ class Model:
 
 
 class Demonstrator:
-    """The scripted expert of a task. Its replies carry no log-probabilities."""
+    """The scripted expert of a task, or chance. Its replies carry no log-probabilities."""
 
     def __init__(self, inference: Inference, expert: Expert, agent: AgentSettings) -> None:
         self._inference = inference
@@ -88,9 +89,13 @@ class Demonstrator:
 
 def policy_of(spec: EpisodeSpec, inference: Inference) -> Policy:
     """Returns the policy that the episode asks for."""
-    if spec.WhichOneof("policy") == "expert":
-        return Demonstrator(inference, EXPERTS[f"{spec.task.suite}/{spec.task.task_id}"], spec.agent)
-    return Model(inference, spec.sampled)
+    match spec.WhichOneof("policy"):
+        case "expert":
+            return Demonstrator(inference, EXPERTS[f"{spec.task.suite}/{spec.task.task_id}"], spec.agent)
+        case "random":
+            return Demonstrator(inference, Chance(spec.seed), spec.agent)
+        case _:
+            return Model(inference, spec.sampled)
 
 
 def settings_of_turn(sampling: SamplingSettings, turn_index: int) -> SamplingSettings:

@@ -46,7 +46,7 @@ class View:
 
 
 class Policy(Protocol):
-    """Who acts. A model or a scripted expert."""
+    """Who acts. A model, a scripted expert or chance."""
 
     async def reply(self, view: View) -> Turn:
         """Returns a turn with prompt, reply and their provenance. Raises ContextFullError if that does not fit."""

@@ -246,6 +246,11 @@ class CheckpointConfig(Config):
 class PublishConfig(Config):
     """Policy versions."""
 
+    uri: str | None = Field(
+        default=None,
+        description="prefix that versions are copied to and announced from, where replicas of inference share no "
+        "directory with the trainer: s3://bucket/prefix or jetstream://host:port/bucket; unset: the run directory",
+    )
     keep: int = Field(default=3, ge=2, description="newest versions that are kept, besides each phase's last")
     canaries: int = Field(default=1, ge=1, le=8, description="prompts in a version's proof")
     canary_tokens: int = Field(default=8, ge=1, le=64, description="greedy tokens of each canary")

@@ -1,24 +1,31 @@
-"""A policy version on disk: safetensors, the base model's small files, and the manifest as the last file.
+"""A policy version: safetensors, the base model's small files, and the manifest as the last file.
 
-A directory without manifest.json is no version. What follows, the entry in the bucket, is the caller's; only after it
-does any replica look here.
+A directory or prefix without manifest.json is no version. What follows, the entry in the bucket, is the caller's; only
+after it does any replica look there. The trainer itself reads the directory; replicas may read a copy of it elsewhere.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import shutil
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import structlog
 import torch
+from fsspec.implementations.local import LocalFileSystem
 from google.protobuf import json_format
 from safetensors.torch import save_file
 from torch import Tensor
 from webagent.trajectory.v1 import policy_pb2
+from webagent_runtime.config import ConfigError
+from webagent_runtime.files import open_prefix
 
 from webagent_trainer.canary import Continuation
+
+log = structlog.get_logger()
 
 MANIFEST = "manifest.json"
 _WEIGHTS = "model.safetensors"
@@ -27,10 +34,11 @@ _HASHING_THREADS = 4
 
 
 class PolicyDirectory:
-    """The versions of one run, each in a directory named by its number."""
+    """The versions of one run, each in a directory named by its number; with `uri`, copied to <uri>/<run>/<number>."""
 
-    def __init__(self, root: Path, *, base_model: Path, run_id: str, tolerance: float) -> None:
+    def __init__(self, root: Path, *, base_model: Path, run_id: str, tolerance: float, uri: str | None = None) -> None:
         self._root = root
+        self._copies = None if uri is None else _Copies(uri, run_id)
         self._base_model = base_model
         self._run_id = run_id
         self._tolerance = tolerance
@@ -80,7 +88,7 @@ class PolicyDirectory:
         partial.replace(directory / MANIFEST)
         announced = policy_pb2.PolicyVersion(
             version=version,
-            uri=directory.resolve().as_uri(),
+            uri=directory.resolve().as_uri() if self._copies is None else self._copies.put(directory),
             manifest_digest=hashlib.sha256(text).hexdigest(),
             run_id=self._run_id,
         )
@@ -92,7 +100,38 @@ class PolicyDirectory:
         versions = sorted(int(entry.name) for entry in self._root.iterdir() if entry.name.isdigit())
         for version in versions[:-newest]:
             if version not in also:
+                if self._copies is not None:
+                    self._copies.remove(self.path(version))
                 shutil.rmtree(self.path(version))
+
+
+class _Copies:
+    """Copies of versions below a prefix, for replicas that share no directory with the trainer."""
+
+    def __init__(self, uri: str, run_id: str) -> None:
+        try:
+            self._files, prefix = open_prefix(uri)
+        except (ImportError, ValueError) as error:
+            raise ConfigError(f"publish.uri {uri}: {' '.join(str(error).split())}") from None
+        self._root = f"{prefix.rstrip('/')}/{run_id}"
+
+    def put(self, directory: Path) -> str:
+        """Copies a version, its manifest last; the URI of the copy."""
+        target = f"{self._root}/{directory.name}"
+        if isinstance(self._files, LocalFileSystem):  # object stores have no directories
+            self._files.makedirs(target, exist_ok=True)
+        for file in sorted(directory.iterdir(), key=lambda each: each.name == MANIFEST):
+            self._files.put_file(str(file), f"{target}/{file.name}")
+        return str(self._files.unstrip_protocol(target))
+
+    def remove(self, directory: Path) -> None:
+        """Removes the copy of a version, its manifest first. One that stays for a fault is only in the way."""
+        try:
+            for file in sorted(directory.iterdir(), key=lambda each: each.name != MANIFEST):
+                with contextlib.suppress(FileNotFoundError):
+                    self._files.rm_file(f"{self._root}/{directory.name}/{file.name}")
+        except OSError as error:
+            log.warning("old_version_stays", version=directory.name, error=str(error))
 
 
 def write_model(tensors: Mapping[str, Tensor], *, base_model: Path, directory: Path) -> None:

@@ -64,6 +64,7 @@ class Run:
             base_model=config.model,
             run_id=self.run_id,
             tolerance=config.publish.canary_tolerance,
+            uri=config.publish.uri,
         )
         self._journal = Journal(self._directory)
         self._best = self._directory / "best"

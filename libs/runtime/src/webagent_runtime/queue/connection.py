@@ -100,6 +100,7 @@ class Connection:
         if self._closing:
             # The client's own cancellation of its reconnecting can get lost; this one cannot.
             raise asyncio.CancelledError
+        self._read_certificates_again()
         server = min(servers, key=lambda each: each.reconnects)
         return server, _RECONNECT_SECONDS if server.reconnects else 0.0
 
@@ -185,6 +186,15 @@ class Connection:
         self._disconnected.set()
         if not self._closing:
             log.warning("queue_disconnected", url=self.config.url)
+
+    def _read_certificates_again(self) -> None:
+        """They may have been renewed since: the next connection shows and trusts what the files hold now."""
+        if self.config.tls is None:
+            return
+        try:
+            self.nats.options["tls"] = _ssl_context(self.config.tls)
+        except OSError as error:
+            log.warning("certificate_not_renewed", error=str(error))
 
     async def _on_reconnect(self) -> None:
         self._on_connect()

@@ -13,6 +13,7 @@ from typing import Any
 
 import structlog
 from aiohttp import web
+from webagent_runtime.certificates import Watched
 from webagent_runtime.config import ConfigError, TlsConfig
 from webagent_runtime.errors import ServiceError
 from webagent_runtime.tokens import Tokens
@@ -208,8 +209,26 @@ async def _send(response: web.StreamResponse, event: dict[str, Any]) -> None:
 
 
 def _tls(config: TlsConfig | None) -> ssl.SSLContext | None:
+    """Looks before each handshake whether the certificate was renewed."""
     if config is None:
         return None
+    current = context = _context(config)
+    watched = Watched([config.cert_file, config.key_file, config.client_ca_file])
+
+    def renew(connection: ssl.SSLObject, _name: str | None, _context_of_listener: ssl.SSLContext) -> None:
+        nonlocal current
+        if watched.changed():
+            try:
+                current = _context(config)
+            except OSError as error:
+                log.warning("certificate_not_renewed", error=str(error))
+        connection.context = current
+
+    context.sni_callback = renew
+    return context
+
+
+def _context(config: TlsConfig) -> ssl.SSLContext:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(config.cert_file, config.key_file)
     if config.client_ca_file is not None:

@@ -71,6 +71,8 @@ class _EndReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     """A limit of the environment."""
     END_REASON_CONTEXT_FULL: _EndReason.ValueType  # 6
     """The prompt no longer fits the model's context."""
+    END_REASON_EQUAL_ACTIONS: _EndReason.ValueType  # 7
+    """Too many equal actions in a row."""
 
 class EndReason(_EndReason, metaclass=_EndReasonEnumTypeWrapper): ...
 
@@ -87,6 +89,8 @@ END_REASON_TRUNCATED: EndReason.ValueType  # 5
 """A limit of the environment."""
 END_REASON_CONTEXT_FULL: EndReason.ValueType  # 6
 """The prompt no longer fits the model's context."""
+END_REASON_EQUAL_ACTIONS: EndReason.ValueType  # 7
+"""Too many equal actions in a row."""
 Global___EndReason: typing_extensions.TypeAlias = EndReason
 
 @typing.final
@@ -134,6 +138,7 @@ class EpisodeSpec(google.protobuf.message.Message):
     AGENT_FIELD_NUMBER: builtins.int
     SAMPLED_FIELD_NUMBER: builtins.int
     EXPERT_FIELD_NUMBER: builtins.int
+    RANDOM_FIELD_NUMBER: builtins.int
     episode_id: builtins.str
     """Unique for ever; also the dedupe id of its outcome."""
     seed: builtins.int
@@ -145,6 +150,8 @@ class EpisodeSpec(google.protobuf.message.Message):
     def sampled(self) -> Global___SampledPolicy: ...
     @property
     def expert(self) -> Global___ExpertPolicy: ...
+    @property
+    def random(self) -> Global___RandomPolicy: ...
     def __init__(
         self,
         *,
@@ -154,10 +161,11 @@ class EpisodeSpec(google.protobuf.message.Message):
         agent: Global___AgentSettings | None = ...,
         sampled: Global___SampledPolicy | None = ...,
         expert: Global___ExpertPolicy | None = ...,
+        random: Global___RandomPolicy | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["agent", b"agent", "expert", b"expert", "policy", b"policy", "sampled", b"sampled", "task", b"task"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["agent", b"agent", "episode_id", b"episode_id", "expert", b"expert", "policy", b"policy", "sampled", b"sampled", "seed", b"seed", "task", b"task"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["policy", b"policy"]) -> typing.Literal["sampled", "expert"] | None: ...
+    def HasField(self, field_name: typing.Literal["agent", b"agent", "expert", b"expert", "policy", b"policy", "random", b"random", "sampled", b"sampled", "task", b"task"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["agent", b"agent", "episode_id", b"episode_id", "expert", b"expert", "policy", b"policy", "random", b"random", "sampled", b"sampled", "seed", b"seed", "task", b"task"]) -> None: ...
+    def WhichOneof(self, oneof_group: typing.Literal["policy", b"policy"]) -> typing.Literal["sampled", "expert", "random"] | None: ...
 
 Global___EpisodeSpec: typing_extensions.TypeAlias = EpisodeSpec
 
@@ -197,6 +205,20 @@ class ExpertPolicy(google.protobuf.message.Message):
 Global___ExpertPolicy: typing_extensions.TypeAlias = ExpertPolicy
 
 @typing.final
+class RandomPolicy(google.protobuf.message.Message):
+    """Chance acts: a click on, or text into, one of the elements that the page shows, drawn by the episode's seed. Its
+    replies are rendered as a model's would be and carry no log-probabilities.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___RandomPolicy: typing_extensions.TypeAlias = RandomPolicy
+
+@typing.final
 class AgentSettings(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -208,6 +230,7 @@ class AgentSettings(google.protobuf.message.Message):
     COMPRESS_CONTEXT_FIELD_NUMBER: builtins.int
     MAX_OBSERVATION_BYTES_FIELD_NUMBER: builtins.int
     OMIT_ATTRIBUTES_FIELD_NUMBER: builtins.int
+    MAX_EQUAL_ACTIONS_FIELD_NUMBER: builtins.int
     prompt: builtins.str
     """Name of a prompt that rollout ships, such as "compact" or "webarena". Required."""
     thinking: builtins.bool
@@ -222,6 +245,8 @@ class AgentSettings(google.protobuf.message.Message):
     """Show older pages by a short stand-in instead of in full (paper, section 2.3)."""
     max_observation_bytes: builtins.int
     """Bound on the text of an observation in bytes. 0: env's default."""
+    max_equal_actions: builtins.int
+    """The episode ends after this many equal actions in a row. 0: no such limit."""
     @property
     def omit_attributes(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """Attributes to leave out of simplified HTML, such as "data-bbox"."""
@@ -237,8 +262,9 @@ class AgentSettings(google.protobuf.message.Message):
         compress_context: builtins.bool = ...,
         max_observation_bytes: builtins.int = ...,
         omit_attributes: collections.abc.Iterable[builtins.str] | None = ...,
+        max_equal_actions: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["compress_context", b"compress_context", "max_observation_bytes", b"max_observation_bytes", "max_turns", b"max_turns", "max_unusable_replies", b"max_unusable_replies", "omit_attributes", b"omit_attributes", "prompt", b"prompt", "screenshots", b"screenshots", "thinking", b"thinking"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["compress_context", b"compress_context", "max_equal_actions", b"max_equal_actions", "max_observation_bytes", b"max_observation_bytes", "max_turns", b"max_turns", "max_unusable_replies", b"max_unusable_replies", "omit_attributes", b"omit_attributes", "prompt", b"prompt", "screenshots", b"screenshots", "thinking", b"thinking"]) -> None: ...
 
 Global___AgentSettings: typing_extensions.TypeAlias = AgentSettings
 
@@ -358,7 +384,7 @@ class Turn(google.protobuf.message.Message):
 
     @property
     def logprobs(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.float]:
-        """One for each reply token. Empty for experts."""
+        """One for each reply token. Empty for experts and chance."""
 
     @property
     def spans(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[webagent.inference.v1.inference_pb2.WeightsSpan]: ...

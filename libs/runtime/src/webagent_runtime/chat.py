@@ -1,0 +1,92 @@
+"""One question to a chat model behind any OpenAI-compatible API, such as http://host:8000/v1.
+
+Attempts are bounded in number and each in time, with growing waits between them. An API that is down, overloaded or
+answers something else than a chat completion is asked again; one that refuses is not.
+"""
+
+import asyncio
+import http.client
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Literal, TypeVar
+
+import structlog
+
+log = structlog.get_logger()
+
+FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 8.0
+MAX_REPLY_BYTES = 1024 * 1024
+_BUSY = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
+
+T = TypeVar("T")
+Cause = Literal["UNAVAILABLE", "REFUSED", "MALFORMED"]
+
+
+class ChatError(Exception):
+    """No reply can be had. Only REFUSED is final; the other causes are worth another attempt."""
+
+    def __init__(self, cause: Cause, message: str) -> None:
+        super().__init__(message)
+        self.cause = cause
+
+
+@dataclass(frozen=True)
+class Chat:
+    """A model of an API, and the bounds of asking it."""
+
+    base_url: str
+    model: str
+    key: str | None = None
+    max_tokens: int = 768
+    timeout_seconds: float = 20.0
+    attempts: int = 3
+
+    async def ask(self, prompt: str, *, temperature: float = 0.0) -> str:
+        """The reply; ChatError if there is none after all attempts."""
+        body = {
+            "model": self.model,
+            "messages": [{"role": "user", "content": prompt}],
+            "temperature": temperature,
+            "max_tokens": self.max_tokens,
+        }
+        data = json.dumps(body).encode()
+        return await persist(lambda: asyncio.to_thread(self._post, data), self.attempts)
+
+    def _post(self, data: bytes) -> str:
+        url = f"{self.base_url.rstrip('/')}/chat/completions"
+        headers = {"Content-Type": "application/json"}
+        if self.key is not None:
+            headers["Authorization"] = f"Bearer {self.key}"
+        request = urllib.request.Request(url, data, headers)  # noqa: S310  whoever configures it chooses the scheme
+        try:
+            with urllib.request.urlopen(request, timeout=self.timeout_seconds) as response:  # noqa: S310
+                content = response.read(MAX_REPLY_BYTES)
+        except urllib.error.HTTPError as error:
+            error.close()
+            again = error.code in _BUSY or error.code >= HTTPStatus.INTERNAL_SERVER_ERROR
+            raise ChatError("UNAVAILABLE" if again else "REFUSED", f"{url} answered {error.code}") from error
+        except (OSError, http.client.HTTPException) as error:
+            raise ChatError("UNAVAILABLE", f"{url}: {error}") from error
+        try:
+            return str(json.loads(content)["choices"][0]["message"]["content"])
+        except (ValueError, LookupError, TypeError, RecursionError) as error:
+            raise ChatError("MALFORMED", f"{url} gave no chat completion") from error
+
+
+async def persist(attempt: Callable[[], Awaitable[T]], attempts: int) -> T:
+    """Attempts until one succeeds, or is refused, or was the last."""
+    wait = FIRST_WAIT_SECONDS
+    for left in reversed(range(attempts)):
+        try:
+            return await attempt()
+        except ChatError as error:
+            if not left or error.cause == "REFUSED":
+                raise
+            log.warning("chat_again", error=str(error), attempts_left=left)
+        await asyncio.sleep(wait)
+        wait = min(wait * 2, LONGEST_WAIT_SECONDS)
+    raise AssertionError("attempts is at least 1")
