@@ -26,7 +26,8 @@ from playwright.async_api import BrowserContext, Error, Playwright, async_playwr
 from webagent_runtime.config import ConfigError
 
 from webagent_env import errors
-from webagent_env.config import BrowserConfig
+from webagent_env.config import BrowserConfig, DownloadsConfig
+from webagent_env.downloads import Downloads
 from webagent_env.leftovers import InstanceDirectory, kill_tree
 
 log = structlog.get_logger()
@@ -63,6 +64,7 @@ class _Running:
     playwright: Playwright
     browser: PlaywrightBrowser
     processes: list[psutil.Process]
+    downloads: Downloads
     opened: int = 0
     contexts: int = 0
 
@@ -77,9 +79,14 @@ class Browser:
     """Chromium under Playwright, restarted when it is lost, and replaced when it has served for long."""
 
     def __init__(
-        self, config: BrowserConfig, directory: InstanceDirectory, on_lost: Callable[[int], None] = lambda _: None
+        self,
+        config: BrowserConfig,
+        downloads: DownloadsConfig,
+        directory: InstanceDirectory,
+        on_lost: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._config = config
+        self._downloads = downloads
         self._directory = directory
         self._on_lost = on_lost
         self._starting = asyncio.Lock()
@@ -114,6 +121,12 @@ class Browser:
             raise
         context.on("close", lambda _: self._context_closed(running))
         return context, running.generation
+
+    def downloads(self, generation: int) -> Downloads | None:
+        """What contexts of that browser download; None where none may."""
+        one = self._current if self._current and self._current.generation == generation else None
+        running = one or self._retired.get(generation)
+        return running.downloads if running is not None and self._downloads.max_files else None
 
     @property
     def opened(self) -> int:
@@ -202,7 +215,7 @@ class Browser:
         self.version = browser.version
         drivers = [child for child in psutil.Process().children() if child not in before]
         processes = [*drivers, *(child for driver in drivers for child in driver.children())]
-        running = _Running(self.generation, playwright, browser, processes)
+        running = _Running(self.generation, playwright, browser, processes, Downloads(browser, self._downloads))
         self._directory.record([*processes, *(p for old in self._retired.values() for p in old.processes)])
         browser.on("disconnected", lambda _: self._lost(running))
         log.info("browser_started", version=self.version, executable=str(executable), generation=self.generation)

@@ -89,6 +89,13 @@ class EgressConfig(Config):
         return hosts
 
 
+class DownloadsConfig(Config):
+    """What a session may download. Its files are kept until it is closed."""
+
+    max_files: int = Field(default=16, ge=0, le=1000, description="files that a session may download; 0: none")
+    max_total_mib: int = Field(default=16, ge=1, le=65_536, description="what they may have in all")
+
+
 class SuitesConfig(Config):
     """What tasks there are."""
 
@@ -105,6 +112,7 @@ class EnvConfig(Config):
     browser: BrowserConfig = BrowserConfig()
     sessions: SessionsConfig = SessionsConfig()
     egress: EgressConfig = EgressConfig()
+    downloads: DownloadsConfig = DownloadsConfig()
     suites: SuitesConfig = SuitesConfig()
     state_directory: Path = Field(
         default_factory=_default_state_directory,

@@ -21,6 +21,8 @@ from webagent_env.frames import Frames, Target, compose, compose_tree
 from webagent_env.loading import Loading
 from webagent_env.scratch import Scratch
 
+# What a browser shows when it is asked for as a page; anything else it downloads.
+_SHOWN = ("text/", "image/", "audio/", "video/", "application/xhtml", "application/xml", "application/json")
 _CALLED = 'typeof value === "function" ? value() : value'
 
 
@@ -46,6 +48,9 @@ class Tab:
         self._loading = Loading()
         self._changed = self._loading.changed
         self.popups = 0
+        # Since the action began: windows opened on an address, and files that came where a page was asked for.
+        self.addressed_popups = 0
+        self.files_answered = 0
 
     @classmethod
     async def attach(cls, page: Page, scratch: Scratch) -> Tab:
@@ -71,7 +76,7 @@ class Tab:
     async def begin(self, label: int | None, *, typing: bool = False) -> Any:
         """An action begins: what loads from now on belongs to it. Returns where to point, or {"failed": why}."""
         self._loading.begin()
-        self.popups = 0
+        self.popups = self.addressed_popups = self.files_answered = 0
         if self._targets is None:
             return await self.call("begin", label, typing)
         at = await self.call("begin", None, False)
@@ -164,6 +169,16 @@ class Tab:
         seen["truncated"] = reading.truncated
         seen["observeMs"] += (time.monotonic() - started) * 1000
 
+    @property
+    def frame(self) -> str:
+        """The id of its main frame."""
+        return self._main.frame
+
+    async def context_id(self) -> str:
+        """The id of its browser context in the protocol."""
+        told = await self._link.send("Target.getTargetInfo")
+        return str(told["targetInfo"]["browserContextId"])
+
     async def history(self, step: int) -> bool:
         """Goes back or forward in the tab's history; False if there is no such page."""
         history = await self._link.send("Page.getNavigationHistory")
@@ -227,6 +242,7 @@ class Tab:
         on("Network.requestWillBeSent", self._request_begun)
         on("Network.loadingFinished", lambda event: loading.requested(event["requestId"]))
         on("Network.loadingFailed", lambda event: loading.requested(event["requestId"]))
+        on("Network.responseReceived", self._request_answered)
 
     def _navigation_requested(self, event: dict[str, Any]) -> None:
         if event.get("disposition", "currentTab") == "currentTab":
@@ -236,6 +252,13 @@ class Tab:
         # A frame's own document may move to another process, which then tells of its end; the frame's loading is known.
         if event.get("type") != "Document" or event.get("frameId") == self._main.frame:
             self._loading.request(event)
+
+    def _request_answered(self, event: dict[str, Any]) -> None:
+        if event.get("type") == "Document":
+            headers = {name.lower(): value for name, value in event["response"]["headers"].items()}
+            attached = headers.get("content-disposition", "").strip().lower().startswith("attachment")
+            kind = event["response"]["mimeType"]
+            self.files_answered += attached or (bool(kind) and not kind.startswith(_SHOWN))
 
     def _begun_loading(self, frame: str) -> None:
         self._loading.navigation(frame, is_page=frame == self._main.frame)
@@ -251,8 +274,9 @@ class Tab:
         else:
             self._frames.forget_frame(frame)
 
-    def _window_opened(self, _event: dict[str, Any]) -> None:
+    def _window_opened(self, event: dict[str, Any]) -> None:
         self.popups += 1
+        self.addressed_popups += event.get("url", "") not in {"", "about:blank"}
 
     def _crash(self, _page: Page) -> None:
         self.crashed = True

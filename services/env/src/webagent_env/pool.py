@@ -45,7 +45,7 @@ class SessionPool:
 
     def __init__(self, config: EnvConfig, directory: InstanceDirectory, suites: list[Suite]) -> None:
         self.suites = {suite.name: suite for suite in suites}
-        self.browser = Browser(config.browser, directory, self._browser_lost)
+        self.browser = Browser(config.browser, config.downloads, directory, self._browser_lost)
         self._limits = config.sessions
         self._contexts = Contexts(self.browser, config, directory.path)
         self._entries: dict[str, _Entry] = {}

@@ -81,6 +81,7 @@ class Effect:
     tabs_changed: bool
     text_changed: bool
     dialog_opened: bool
+    downloaded: bool
 
     @classmethod
     def between(cls, before: Observation, after: Observation) -> Effect:
@@ -90,6 +91,7 @@ class Effect:
             tabs_changed=[tab.active for tab in before.tabs] != [tab.active for tab in after.tabs],
             text_changed=(before.text, before.axtree) != (after.text, after.axtree),
             dialog_opened=bool(after.dialogs),
+            downloaded=bool(after.downloads),
         )
 
 
