@@ -74,6 +74,7 @@ def spec_of(request: env_pb2.CreateSessionRequest, task: Task, suite: Suite, lim
         options=context_options(options, (options.viewport_width or width, options.viewport_height or height), limits),
         lease=seconds("lease", limits.lease_seconds),
         lifetime=seconds("lifetime", limits.lifetime_seconds),
+        reset_timeout=seconds("reset_timeout", limits.reset_timeout_seconds),
         step_timeout=seconds("step_timeout", limits.step_timeout_seconds),
         settle_timeout=seconds("settle_timeout", limits.settle_timeout_seconds),
     )

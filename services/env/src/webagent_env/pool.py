@@ -141,7 +141,7 @@ class SessionPool:
     # ---- opening -----------------------------------------------------------------------------------------------------
     async def _open(self, spec: SessionSpec) -> Session:
         try:
-            async with asyncio.timeout(self._limits.reset_timeout_seconds):
+            async with asyncio.timeout(spec.reset_timeout):
                 try:
                     session = await self._open_once(spec)
                 except (PageGoneError, Error) as error:
@@ -158,7 +158,7 @@ class SessionPool:
 
     def _opening_failed(self, spec: SessionSpec, error: BaseException) -> BaseException:
         if isinstance(error, TimeoutError):
-            return errors.reset_timeout(str(spec.task), self._limits.reset_timeout_seconds)
+            return errors.reset_timeout(str(spec.task), spec.reset_timeout)
         if isinstance(error, PageGoneError | Error):
             return errors.browser_unavailable(f"the browser died twice while {spec.task} was opened")
         return error

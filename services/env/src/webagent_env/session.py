@@ -55,6 +55,7 @@ class SessionSpec:
     options: ContextOptions
     lease: float
     lifetime: float
+    reset_timeout: float
     step_timeout: float
     settle_timeout: float
 
