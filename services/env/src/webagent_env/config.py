@@ -27,6 +27,7 @@ class BrowserConfig(Config):
         description="then further sessions get a new browser; the old one ends with its last",
     )
     memory_before_restart_mib: int = Field(default=8192, ge=256, description="the same, by the browser's memory")
+    memory_check_seconds: float = Field(default=30.0, gt=0, description="how often that is measured, at most")
 
     executable: Path | None = Field(
         default=None, description="Chromium's program; unset: Debian's, else the one that Playwright downloaded"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -59,6 +60,7 @@ class SessionContext:
         self._followed = 0
         self._dialogs: list[Dialog] = []
         self._downloads: SessionDownloads | None = None
+        self.on_crash: Callable[[], None] = lambda: None
         self._attaching: set[asyncio.Task[None]] = set()
         self._tabs_changed = asyncio.Event()
         self.closing = asyncio.Event()
@@ -167,6 +169,7 @@ class SessionContext:
         await tab.page.goto("about:blank")
         self._dialogs.clear()
         self.closing = asyncio.Event()
+        self.on_crash = lambda: None
         self.uses += 1
         return True
 
@@ -252,10 +255,13 @@ class SessionContext:
             self._probing -= 1
 
     async def _adopt(self, page: Page) -> Tab:
-        tab = await Tab.attach(page, self.scratch)
+        tab = await Tab.attach(page, self.scratch, self._crashed)
         self._tabs.append(tab)
         self._active = tab
         return tab
+
+    def _crashed(self) -> None:
+        self.on_crash()
 
     def _page_opened(self, page: Page) -> None:
         if self._probing:

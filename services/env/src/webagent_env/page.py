@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -34,8 +35,9 @@ def page_script(ended: str) -> str:
 class Tab:
     """One page of a session. Created by `attach`."""
 
-    def __init__(self, page: Page, link: Link, scratch: Scratch) -> None:
+    def __init__(self, page: Page, link: Link, scratch: Scratch, crashed: Callable[[], None]) -> None:
         self.page = page
+        self._tell_crash = crashed
         self.scratch = scratch
         self.first_entry = 0
         self.crashed = False
@@ -53,11 +55,11 @@ class Tab:
         self.files_answered = 0
 
     @classmethod
-    async def attach(cls, page: Page, scratch: Scratch) -> Tab:
-        """Opens the CDP session of a page and listens to it."""
+    async def attach(cls, page: Page, scratch: Scratch, crashed: Callable[[], None] = lambda: None) -> Tab:
+        """Opens the CDP session of a page and listens to it; `crashed` is called when its process dies."""
         try:
             cdp = await page.context.new_cdp_session(page)
-            tab = cls(page, Link(cdp, page.is_closed), scratch)
+            tab = cls(page, Link(cdp, page.is_closed), scratch, crashed)
             tab._listen(tab._link)
             page.on("crash", tab._crash)
             page.on("close", lambda _: tab._changed.set())
@@ -282,3 +284,4 @@ class Tab:
         self.crashed = True
         self._link.crash()
         self._changed.set()
+        self._tell_crash()

@@ -128,6 +128,7 @@ class Session:
         self._touched = self._born
         self._calls = 0
         self.context = context
+        context.on_crash = lambda: self.lose("the page's process died")
         self._max_steps = max_steps
         self._records: dict[int, _Record] = {}
         self._current: asyncio.Task[StepOutcome] | None = None
@@ -207,7 +208,7 @@ class Session:
                 raise self._crash(str(error)) from error
 
     def lose(self, what: str) -> None:
-        """The session's browser died."""
+        """What the session lives in died."""
         self._crash(what)
 
     async def stop(self) -> bool:
