@@ -57,6 +57,7 @@ class SessionContext:
         self._tabs: list[Tab] = []
         self._active: Tab | None = None
         self._probing = 0
+        self._probes: set[Page] = set()
         self._followed = 0
         self._dialogs: list[Dialog] = []
         self._downloads: SessionDownloads | None = None
@@ -149,7 +150,10 @@ class SessionContext:
 
     async def probe_page(self) -> Page:
         """A page of its own in the same context, which is no tab of the agent; the caller closes it."""
-        return await self._new_page()
+        page = await self._new_page()
+        self._probes.add(page)
+        page.on("close", self._probe_closed)
+        return page
 
     def gone(self) -> bool:
         """Whether its tab died or was closed."""
@@ -260,6 +264,9 @@ class SessionContext:
         self._active = tab
         return tab
 
+    def _probe_closed(self, page: Page) -> None:
+        self._probes.discard(page)
+
     def _crashed(self) -> None:
         self.on_crash()
 
@@ -306,7 +313,7 @@ class SessionContext:
         return ended
 
     async def _answer(self, dialog: PlaywrightDialog) -> None:
-        ours = any(tab.page is dialog.page for tab in self._tabs)
+        ours = dialog.page not in self._probes  # a window that has just been opened is no tab yet
         try:
             # Leaving a page is what the agent asked for.
             if self._options.accept_dialogs or dialog.type == "beforeunload":
