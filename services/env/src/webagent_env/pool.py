@@ -114,6 +114,10 @@ class SessionPool:
         """Waits until the next session's context is ready."""
         await self._contexts.warmed()
 
+    async def forget_idle(self) -> None:
+        """Closes the contexts that no session holds."""
+        await self._contexts.close_idle()
+
     @property
     def capacity(self) -> int:
         """Sessions held at the same time."""
