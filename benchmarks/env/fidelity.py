@@ -64,7 +64,7 @@ CASES = {
     "a button": Case(BUTTON),
     "a frame of the same site": Case("<iframe src='/inner'></iframe>"),
     "a frame of another site": Case(f"<iframe src='OTHER/tell'></iframe>{HEAR}"),
-    "a srcdoc frame": Case(f'<iframe srcdoc="{BUTTON.replace("&quot;", "&#39;")}"></iframe>'),
+    "a srcdoc frame": Case(f'<iframe srcdoc="{BUTTON.replace("&", "&amp;")}"></iframe>'),
     "a sandboxed frame": Case(f"<iframe sandbox='allow-scripts' src='/tell'></iframe>{HEAR}"),
     "a frame in a frame of another site": Case(f"<iframe src='OTHER/around'></iframe>{HEAR}"),
     "an open shadow root": Case(shadow("target")),
@@ -122,7 +122,7 @@ async def site() -> tuple[web.AppRunner, str]:
 async def played(session: Session, case: Case) -> bool:
     """Whether this service got there."""
     for verb, words, text in case.acts:
-        shown = re.search(rf'id="(\d+)"(?:[^>]*>(?:<[^>]*>)*|[^>]*title="){words}', session.observation.text)
+        shown = re.search(rf'id="(\d+)"(?:[^>]*[^>/]>|[^>]*title="){words}', session.observation.text)
         if shown is None:
             return False
         await session.act(VERBS[verb].format(shown[1], text))
