@@ -141,17 +141,20 @@ class Share:
             one = await asyncio.create_subprocess_exec(
                 *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
             )
+            ended = False
             try:
                 async for _ in one.stdout:
                     self._count()
                     if self.over.is_set():
                         break
+                else:
+                    ended = True
             finally:
-                if one.returncode is None:
+                if not ended:
                     with contextlib.suppress(ProcessLookupError):
                         one.kill()
             said = await one.stderr.read()
-            if await one.wait() != -signal.SIGKILL:
+            if await one.wait() != -signal.SIGKILL and ended:
                 raise RuntimeError(f"a client failed: {said.decode()[-2000:]}")
             self.deaths += 1
             self._count()
