@@ -1,6 +1,9 @@
 """A real service in this process: gRPC on a free port, one Chromium, MiniWoB, and a suite of pages written by tests."""
 
 import itertools
+import subprocess
+import sys
+import venv
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -245,3 +248,34 @@ def reason_of(error: grpc.aio.AioRpcError) -> str:
 @pytest.fixture
 def reason() -> Callable[[grpc.aio.AioRpcError], str]:
     return reason_of
+
+
+def _pip(*arguments: str) -> None:
+    """Runs pip; a machine that reaches no package index has none of these tests."""
+    options = ("--disable-pip-version-check", "-q", "--progress-bar", "off", "--no-deps")
+    command = [*arguments[:1], "-m", "pip", "install", *options, *arguments[1:]]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if "No matching distribution" in ended.stderr or "Could not find a version" in ended.stderr:
+        pytest.skip(f"no package index: {ended.stderr.strip().splitlines()[-1]}")
+    assert ended.returncode == 0, ended.stderr
+
+
+@pytest.fixture
+def install_files() -> Callable[..., None]:
+    """Puts packages, without what they require, into a directory."""
+    return lambda directory, *packages: _pip(sys.executable, "--target", str(directory), *packages)
+
+
+@pytest.fixture(scope="session")
+def install(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """Makes an environment with a package, without what it requires, and others with; returns its Python."""
+
+    def make(alone: str, *others: str) -> str:
+        directory = tmp_path_factory.mktemp("environment")
+        venv.create(directory, with_pip=True)
+        python = str(directory / "bin" / "python")
+        _pip(python, alone)
+        subprocess.run([python, "-m", "pip", "install", "-q", *others], check=True, timeout=600)
+        return python
+
+    return make

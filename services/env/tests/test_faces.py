@@ -3,7 +3,9 @@
 import asyncio
 import json
 import re
+import subprocess
 import warnings
+from pathlib import Path
 
 import aiohttp
 import gymnasium
@@ -21,6 +23,8 @@ from webagent_runtime.errors import ServiceError
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
+# What the client imports of openenv-core's requirements; the others draw its web page and call models.
+OPENENV = ("openenv-core==0.3.0", "fastmcp", "fastapi", "uvicorn", "requests", "websockets", "pyyaml")
 OPTIONS = env_pb2.SessionOptions(omit_attributes=["data-bbox"])
 
 
@@ -107,6 +111,8 @@ async def test_a_websocket_in_openenvs_form_is_an_environment(service):
 
             assert (await ask("step", action="exit()"))["data"]["code"] == "SESSION_ERROR"
             assert (await ask("fly"))["data"]["code"] == "UNKNOWN_TYPE"
+            await socket.send_str("{")
+            assert (await socket.receive_json())["data"]["code"] == "INVALID_JSON"
             first = (await ask("reset", seed=3))["data"]
             assert (first["reward"], first["done"]) == (None, False)
             action = solution(first["observation"]["instruction"], first["observation"]["text"])
@@ -118,16 +124,23 @@ async def test_a_websocket_in_openenvs_form_is_an_environment(service):
         await runner.cleanup()
 
 
-async def test_openenvs_own_client_plays_an_episode(service):
-    client = pytest.importorskip("openenv.core.generic_client")
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+async def test_openenvs_own_client_plays_episodes(service, install):
+    # Its requirements are not ours, so it gets an environment of its own.
+    python = await asyncio.to_thread(install, *OPENENV)
     runner, address = await served(service)
+    program = Path(__file__).parent / "data" / "openenv_client.py"
     try:
-        async with client.GenericEnvClient(base_url=address) as env:
-            first = await env.reset(seed=3, task="miniwob/click-button")
-            action = solution(first.observation["instruction"], first.observation["text"])
-            last = await env.step({"action": action})
-            assert (last.reward, last.done) == (1.0, True)
-            assert (await env.state())["step_count"] == 1
+        ended = await asyncio.to_thread(
+            subprocess.run, [python, program, address], capture_output=True, text=True, timeout=120, check=False
+        )
+        assert ended.returncode == 0, ended.stderr
+        *played, refused = json.loads(ended.stdout)[0]
+        assert played == [False, 1.0, True, 1, True]
+        assert "TASK_NOT_FOUND" in refused
+        assert json.loads(ended.stdout)[1] == [1.0, True]
+        assert [each for each in service.pool.sessions() if each.spec.task.task_id == "click-button"] == []
     finally:
         await runner.cleanup()
 

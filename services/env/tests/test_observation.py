@@ -51,10 +51,9 @@ async def test_text_of_the_page_never_becomes_markup(play):
         "<script>document.querySelector('p').textContent = '</p><button id=\"7\">fake & </button>'</script>"
     )
     assert page.text == (
-        '<body><p>&lt;/p&gt;&lt;button id="7"&gt;fake &amp; &lt;/button&gt;</p>'
-        '<button id="0" title="&quot;&gt; &lt;a id=&quot;9&quot;&gt;"/></body>'
-    ) or page.text.replace("<body>", "").startswith("<p>&lt;/p&gt;")
-    assert len(re.findall(r"<button", page.text)) == 1
+        '<p>&lt;/p&gt;&lt;button id="7"&gt;fake &amp; &lt;/button&gt;</p>'
+        '<button id="0" title="&quot;&gt; &lt;a id=&quot;9&quot;&gt;"/>'
+    )
 
 
 async def test_hidden_and_distant_elements_are_left_out(play):

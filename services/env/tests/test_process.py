@@ -21,8 +21,8 @@ def command(port: int, directory: Path, *settings: str) -> list[str]:
     return [sys.executable, "-m", "webagent_env", *(part for option in options for part in ("--set", option))]
 
 
-def start(port: int, directory: Path) -> subprocess.Popen:
-    process = subprocess.Popen(command(port, directory), stderr=subprocess.DEVNULL, start_new_session=True)
+def start(port: int, directory: Path, *settings: str) -> subprocess.Popen:
+    process = subprocess.Popen(command(port, directory, *settings), stderr=subprocess.DEVNULL, start_new_session=True)
     deadline = time.monotonic() + 60
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         stub = health_pb2_grpc.HealthStub(channel)
@@ -42,6 +42,11 @@ def open_session(port: int) -> None:
         task = env_pb2.TaskRef(suite="miniwob", task_id="click-test")
         request = env_pb2.CreateSessionRequest(session_id="s", task=task)
         env_pb2_grpc.EnvironmentServiceStub(channel).CreateSession(request, timeout=60)
+
+
+def stop(process: subprocess.Popen) -> None:
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
 
 
 def assert_gone(processes: list[psutil.Process]) -> None:
@@ -77,6 +82,64 @@ def test_a_frozen_driver_does_not_stop_the_service_from_ending(tmp_path):
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 0
     assert_gone(family)
+
+
+CLIENT = """
+import asyncio, sys
+from webagent_env.client import EnvClient
+async def play():
+    env = EnvClient(sys.argv[1])
+    session = await env.open("miniwob/click-checkboxes")
+    print("open", flush=True)
+    while True:
+        await session.act('do(action="Click", element="0")')
+asyncio.run(play())
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_client_leaves_nothing_after_its_lease(tmp_path):
+    port = free_port()
+    settings = ("sessions.lease_seconds=2", "sessions.warm_contexts=0")
+    process = start(port, tmp_path, *settings)
+    service = psutil.Process(process.pid)
+    before = len(service.children(recursive=True))
+    client = [sys.executable, "-c", CLIENT, f"127.0.0.1:{port}"]
+    clients = [subprocess.Popen(client, stdout=subprocess.PIPE) for _ in range(4)]
+    for one in clients:
+        assert one.stdout.readline() == b"open\n"
+    assert len(service.children(recursive=True)) > before
+    for one in clients:
+        one.kill()
+        one.wait(20)
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        stub = env_pb2_grpc.EnvironmentServiceStub(channel)
+        deadline = time.monotonic() + 30
+        # Chromium keeps a process ready for the next page.
+        while len(service.children(recursive=True)) > before + 1:
+            assert time.monotonic() < deadline
+            psutil.wait_procs(service.children(recursive=True), timeout=0.2)
+        assert list(stub.ListSessions(env_pb2.ListSessionsRequest(), timeout=20).sessions) == []
+    stop(process)
+
+
+@pytest.mark.slow
+def test_two_services_beside_each_other_leave_each_others_browsers_alone(tmp_path):
+    ports = [free_port(), free_port()]
+    first = start(ports[0], tmp_path)
+    open_session(ports[0])
+    family = psutil.Process(first.pid).children(recursive=True)
+    second = start(ports[1], tmp_path)
+    second.kill()
+    second.wait(20)
+    third = start(ports[1], tmp_path)
+    stop(third)
+    assert all(process.is_running() for process in family)
+    with grpc.insecure_channel(f"127.0.0.1:{ports[0]}") as channel:
+        request = env_pb2.ObserveRequest(session_id="s")
+        answer = env_pb2_grpc.EnvironmentServiceStub(channel).Observe(request, timeout=60)
+    assert answer.observation.text
+    stop(first)
 
 
 def test_sigkill_leaves_no_browser_and_the_next_start_cleans_up(tmp_path):

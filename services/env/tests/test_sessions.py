@@ -43,6 +43,30 @@ async def test_creating_again_gives_the_same_session_as_it_stands(service, reaso
     await close(service, "twice")
 
 
+async def test_a_lost_answer_to_creating_leaves_the_session_for_the_retry(service):
+    asked, gate = asyncio.Event(), asyncio.Event()
+    times = 0
+
+    async def slow(_: web.Request) -> web.Response:
+        nonlocal times
+        times += 1
+        asked.set()
+        await gate.wait()
+        return web.Response(text="<p>up</p>", content_type="text/html")
+
+    name = service.pages.write("", "opened-slowly")
+    service.pages.handlers[name] = slow
+    request = env_pb2.CreateSessionRequest(session_id="lost", task=env_pb2.TaskRef(suite="pages", task_id=name))
+    call = service.environment.CreateSession(request, timeout=30)
+    call.add_done_callback(lambda _: None)  # the call begins here
+    await asyncio.wait_for(asked.wait(), 20)
+    call.cancel()
+    gate.set()
+    again = await service.environment.CreateSession(request, timeout=30)
+    assert (">up</p>" in again.observation.text, times) == (True, 1)
+    await close(service, "lost")
+
+
 async def test_bad_requests_name_what_is_wrong(service, reason):
     env = service.environment
     bad = env_pb2.SessionOptions(max_observation_bytes=10)

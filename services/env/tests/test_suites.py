@@ -8,7 +8,7 @@ import grpc.aio
 import pytest
 import pytest_asyncio
 from aiohttp import web
-from webagent.env.v1 import env_pb2, probe_pb2
+from webagent.env.v1 import env_pb2, env_pb2_grpc, probe_pb2
 from webagent_env.config import SessionsConfig, SuitesConfig
 from webagent_env.suites import make_suites
 from webagent_env.task_files import load_own, load_webarena
@@ -31,6 +31,7 @@ class Shop:
         self.logins = 0
         self.resets = 0
         self.status = 200
+        self.broken = ""  # the path that answers with that status; empty: all
         self.refuses = False
         self.resetting: asyncio.Event | None = None
         self.url = ""
@@ -60,8 +61,9 @@ class Shop:
             raise web.HTTPFound("/login")
         if request.path == "/signout":
             self.signed_in.discard(user)
+        status = self.status if self.broken in {"", request.path} else 200
         text = f"<title>{request.path}</title><p>{user or 'nobody'}</p><a href='/signout'>out</a>"
-        return web.Response(text=text, content_type="text/html", status=self.status)
+        return web.Response(text=text, content_type="text/html", status=status)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -155,10 +157,23 @@ async def test_a_site_that_is_broken_makes_no_session(make_service, arena, shop,
     async for service in make_service(SessionsConfig(reset_timeout_seconds=90), suites=[arena()]):
         shop.status = 503
         assert await refused(create(service, 0, "a"), reason) == "SITE_UNAVAILABLE"
-        shop.status, shop.refuses = 200, True
-        assert await refused(create(service, 0, "a"), reason) == "SITE_UNAVAILABLE"
+        shop.broken = "/one"
+        assert await refused(create(service, 1, "a"), reason) == "SITE_UNAVAILABLE"
+        shop.status, shop.refuses, shop.logins = 200, True, 0
+        shop.signed_in.clear()
+        async with grpc.aio.insecure_channel(service.address) as channel:  # which does not try again by itself
+            request = env_pb2.CreateSessionRequest(session_id="b", task=env_pb2.TaskRef(suite="arena", task_id="0"))
+            call = env_pb2_grpc.EnvironmentServiceStub(channel).CreateSession(request, timeout=90)
+            assert await refused(call, reason) == "SITE_UNAVAILABLE"
+        assert shop.logins == 2
         shop.refuses = False
         assert (await create(service, 0, "a")).session.session_id == "a"
+
+
+@pytest.mark.slow
+async def test_a_site_that_cannot_be_reached_makes_no_session(make_service, arena, reason):
+    async for service in make_service(SessionsConfig(), suites=[arena(url="http://127.0.0.1:1")]):
+        assert await refused(create(service, 0, "a"), reason) == "SITE_UNAVAILABLE"
 
 
 @pytest.mark.slow
@@ -236,13 +251,14 @@ async def test_names_of_suites_are_unique(tmp_path):
         make_suites(SuitesConfig(files=(file,)))
 
 
-async def test_the_published_lists_are_read_where_they_are_installed():
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+async def test_the_published_lists_are_read_where_they_are_installed(tmp_path, monkeypatch, install_files):
+    await asyncio.to_thread(install_files, tmp_path, "libwebarena", "browsergym-webarenalite")
+    monkeypatch.syspath_prepend(str(tmp_path))
     sites = {name: {"url": f"http://{name.replace('_', '-')}.test"} for name in
              ("shopping", "shopping_admin", "reddit", "gitlab", "map", "wikipedia")}  # fmt: skip
     for name, count in (("webarena-lite", 165), ("webarena", 812)):
-        try:
-            suite = load_webarena(WebArenaConfig.model_validate({"name": name, "tasks": name, "sites": sites}))
-        except ConfigError as error:
-            pytest.skip(str(error))
+        suite = load_webarena(WebArenaConfig.model_validate({"name": name, "tasks": name, "sites": sites}))
         assert len(suite.tasks()) == count
         assert not any("__SHOPPING" in rule.eval_json for task in suite.tasks() if (rule := suite.rule(task)))

@@ -38,6 +38,17 @@ async def test_closing_the_active_tab_returns_to_the_one_before(play, service):
     assert ">open<" in page.text
 
 
+@pytest.mark.slow
+async def test_closing_the_last_tab_leaves_an_empty_one(play, service):
+    page = await play("<button onclick='close()'>leave</button>")
+    tab = await service.pool.get(page.session_id).context.active()
+    assert "leave" in (await page.click(0)).observation.text  # a page may not close what no page opened
+    await tab.page.close()
+    assert [(tab.url, tab.active) for tab in (await page.observe()).tabs] == [("about:blank", True)]
+    assert (await page.act('do(action="Click", element="0")')).result.status == env_pb2.ACTION_STATUS_REJECTED
+    assert (await page.act('do(action="Scroll Down")')).result.status == env_pb2.ACTION_STATUS_OK
+
+
 @pytest.mark.parametrize(
     ("script", "kind", "effect"),
     [
@@ -71,3 +82,24 @@ async def test_leaving_a_page_that_asks_to_stay_works(play, service):
     await page.act('do(action="Type", argument="x", element="1")')
     await page.click(0)
     assert page.text == "<p>other</p>"
+
+
+@pytest.mark.slow
+async def test_dialogs_without_end_are_all_answered_and_the_first_told(play):
+    page = await play("<button onclick='for (let i = 0; i < 30; i++) alert(i); document.title = 1'>go</button>")
+    response = await page.click(0)
+    assert response.observation.title == "1"
+    assert [dialog.message for dialog in response.observation.dialogs] == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.slow
+async def test_a_dialog_stops_neither_a_screenshot_nor_a_popup(play, service):
+    other = service.pages.write("<p>other</p><script>alert('hello')</script>")
+    page = await play(
+        f"<button onclick='setTimeout(alert, 0, 1); window.open(\"/{other}\")'>go</button>",
+        observations=[env_pb2.OBSERVATION_KIND_SCREENSHOT, env_pb2.OBSERVATION_KIND_SIMPLIFIED_HTML],
+    )
+    response = await page.click(0)
+    assert response.observation.screenshot
+    assert {dialog.message for dialog in response.observation.dialogs} == {"1", "hello"}
+    assert "<p>other</p>" in response.observation.text

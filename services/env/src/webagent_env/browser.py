@@ -2,10 +2,11 @@
 
 `context()` gives a context of a browser that runs now; it starts one if none does. Each browser has a generation
 number, so that a session knows whether its own is still the current one. `on_lost` is called once for each browser
-that went away without being asked to. After many sessions, or past a memory bound, a browser is retired: new contexts
-live in a new one, and it ends with its last context. Nothing of a browser outlives `close()`: what does not close in
-order within its bound is killed, and should this process be killed itself, the driver's pipe breaks, the driver ends
-the browser, and the next service removes the rest (see `leftovers`).
+that went away without being asked to, as soon as the kernel knows: Playwright does not tell of a driver that died.
+After many sessions, or past a memory bound, a browser is retired: new contexts live in a new one, and it ends with its
+last context. Nothing of a browser outlives `close()`: what does not close in order within its bound is killed, and
+should this process be killed itself, the driver's pipe breaks, the driver ends the browser, and the next service
+removes the rest (see `leftovers`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from playwright.async_api import BrowserContext, Error, Playwright, async_playwr
 from webagent_runtime.config import ConfigError
 
 from webagent_env import errors
-from webagent_env.config import BrowserConfig
+from webagent_env.config import BrowserConfig, DownloadsConfig
+from webagent_env.downloads import Downloads
 from webagent_env.leftovers import InstanceDirectory, kill_tree
 
 log = structlog.get_logger()
@@ -51,7 +53,6 @@ _HOW_TO_GET_IT = (
     "or name one in browser.executable"
 )
 _SHOWN_STDERR_LINES = 8
-_MEASURE_SECONDS = 30.0
 
 
 @dataclass(slots=True)
@@ -62,6 +63,10 @@ class _Running:
     playwright: Playwright
     browser: PlaywrightBrowser
     processes: list[psutil.Process]
+    downloads: Downloads
+    measured: float
+    ending: bool = False
+    watched: list[int] = field(default_factory=list)
     opened: int = 0
     contexts: int = 0
 
@@ -76,16 +81,20 @@ class Browser:
     """Chromium under Playwright, restarted when it is lost, and replaced when it has served for long."""
 
     def __init__(
-        self, config: BrowserConfig, directory: InstanceDirectory, on_lost: Callable[[int], None] = lambda _: None
+        self,
+        config: BrowserConfig,
+        downloads: DownloadsConfig,
+        directory: InstanceDirectory,
+        on_lost: Callable[[int], None] = lambda _: None,
     ) -> None:
         self._config = config
+        self._downloads = downloads
         self._directory = directory
         self._on_lost = on_lost
         self._starting = asyncio.Lock()
         self._current: _Running | None = None
         self._retired: dict[int, _Running] = {}
         self._ending: set[asyncio.Task[None]] = set()
-        self._measured = 0.0
         self._closed = False
         self.generation = 0
         self.version = ""
@@ -113,6 +122,12 @@ class Browser:
             raise
         context.on("close", lambda _: self._context_closed(running))
         return context, running.generation
+
+    def downloads(self, generation: int) -> Downloads | None:
+        """What contexts of that browser download; None where none may."""
+        one = self._current if self._current and self._current.generation == generation else None
+        running = one or self._retired.get(generation)
+        return running.downloads if running is not None and self._downloads.max_files else None
 
     @property
     def opened(self) -> int:
@@ -157,9 +172,9 @@ class Browser:
         if running.opened >= self._config.sessions_before_restart:
             return True
         now = time.monotonic()
-        if now - self._measured < _MEASURE_SECONDS:
+        if now - running.measured < self._config.memory_check_seconds:
             return False
-        self._measured = now
+        running.measured = now
         used = await asyncio.to_thread(_memory, running.processes)
         return used > self._config.memory_before_restart_mib * 2**20
 
@@ -171,7 +186,11 @@ class Browser:
         running = self._retired.get(generation)
         if running is None or running.contexts > 0:
             return
+        if not running.alive:  # that is why its contexts closed
+            self._lost(running)
+            return
         del self._retired[generation]
+        running.ending = True
         task = asyncio.create_task(self._end(running), name=f"end-browser-{generation}")
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
@@ -202,15 +221,33 @@ class Browser:
         self.version = browser.version
         drivers = [child for child in psutil.Process().children() if child not in before]
         processes = [*drivers, *(child for driver in drivers for child in driver.children())]
-        running = _Running(self.generation, playwright, browser, processes)
+        downloads = Downloads(browser, self._downloads)
+        running = _Running(self.generation, playwright, browser, processes, downloads, measured=time.monotonic())
         self._directory.record([*processes, *(p for old in self._retired.values() for p in old.processes)])
         browser.on("disconnected", lambda _: self._lost(running))
+        self._watch(running)
         log.info("browser_started", version=self.version, executable=str(executable), generation=self.generation)
         return running
 
-    def _lost(self, running: _Running) -> None:
-        if self._closed or (running is not self._current and running.generation not in self._retired):
+    def _watch(self, running: _Running) -> None:
+        if not hasattr(os, "pidfd_open"):  # not on this system: Playwright tells of most
             return
+        for process in running.processes:
+            with suppress(ProcessLookupError):
+                running.watched.append(os.pidfd_open(process.pid))
+                asyncio.get_running_loop().add_reader(running.watched[-1], self._lost, running)
+
+    def _unwatch(self, running: _Running) -> None:
+        while running.watched:
+            descriptor = running.watched.pop()
+            asyncio.get_running_loop().remove_reader(descriptor)
+            os.close(descriptor)
+
+    def _lost(self, running: _Running) -> None:
+        self._unwatch(running)
+        if self._closed or running.ending:
+            return
+        running.ending = True
         if self._retired.pop(running.generation, None) is not None:
             running.contexts = 0
             task = asyncio.create_task(self._end(running), name=f"end-browser-{running.generation}")
@@ -221,6 +258,8 @@ class Browser:
 
     async def _end(self, running: _Running) -> None:
         """Closes in order what still answers, then kills what is left."""
+        running.ending = True
+        self._unwatch(running)
         try:
             async with asyncio.timeout(self._config.close_timeout_seconds):
                 if running.browser.is_connected():

@@ -27,6 +27,7 @@ class BrowserConfig(Config):
         description="then further sessions get a new browser; the old one ends with its last",
     )
     memory_before_restart_mib: int = Field(default=8192, ge=256, description="the same, by the browser's memory")
+    memory_check_seconds: float = Field(default=30.0, gt=0, description="how often that is measured, at most")
 
     executable: Path | None = Field(
         default=None, description="Chromium's program; unset: Debian's, else the one that Playwright downloaded"
@@ -92,6 +93,13 @@ class EgressConfig(Config):
         return hosts
 
 
+class DownloadsConfig(Config):
+    """What a session may download. Its files are kept until it is closed."""
+
+    max_files: int = Field(default=16, ge=0, le=1000, description="files that a session may download; 0: none")
+    max_total_mib: int = Field(default=16, ge=1, le=65_536, description="what they may have in all")
+
+
 class SuitesConfig(Config):
     """What tasks there are."""
 
@@ -108,6 +116,7 @@ class EnvConfig(Config):
     browser: BrowserConfig = BrowserConfig()
     sessions: SessionsConfig = SessionsConfig()
     egress: EgressConfig = EgressConfig()
+    downloads: DownloadsConfig = DownloadsConfig()
     suites: SuitesConfig = SuitesConfig()
     state_directory: Path = Field(
         default_factory=_default_state_directory,

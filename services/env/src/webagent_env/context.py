@@ -1,14 +1,16 @@
-"""One session's browser context: its tabs, its dialogs, and the one way to act on it and to read it.
+"""One session's browser context: its tabs, dialogs and downloads, and the one way to act on it and to read it.
 
 Tabs that pages open are followed; when the active one closes, the one opened before it takes its place, and an empty
 one when none is left. Dialogs are answered at once, because a page stands still until they are; what they said is
-shown in the next observation.
+shown in the next observation, and so is what was downloaded. A window that was opened for a download is closed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
+from collections.abc import Callable
 from typing import Any
 
 import structlog
@@ -17,10 +19,11 @@ from playwright.async_api import Dialog as PlaywrightDialog
 
 from webagent_env.actions import Action, Exit, Failed, Goto, Reason, SwitchTab
 from webagent_env.cdp import PageGoneError
+from webagent_env.downloads import Downloads, SessionDownloads
 from webagent_env.egress import Egress
 from webagent_env.execution import perform
 from webagent_env.marks import mark
-from webagent_env.observation import Dialog, Kind, Observation, Timings, View, bounded
+from webagent_env.observation import Dialog, Download, Kind, Observation, Timings, View, bounded
 from webagent_env.observation import Tab as TabInfo
 from webagent_env.options import ContextOptions
 from webagent_env.page import Tab
@@ -54,17 +57,22 @@ class SessionContext:
         self._tabs: list[Tab] = []
         self._active: Tab | None = None
         self._probing = 0
+        self._probes: set[Page] = set()
         self._followed = 0
         self._dialogs: list[Dialog] = []
+        self._downloads: SessionDownloads | None = None
+        self.on_crash: Callable[[], None] = lambda: None
         self._attaching: set[asyncio.Task[None]] = set()
         self._tabs_changed = asyncio.Event()
         self.closing = asyncio.Event()
 
-    async def open(self) -> Tab:
-        """Opens the first tab."""
+    async def open(self, downloads: Downloads | None = None) -> Tab:
+        """Opens the first tab; without `downloads`, its pages cannot download."""
         self._context.on("dialog", self._answer)
         page = await self._context.new_page()
         tab = await self._adopt(page)
+        if downloads is not None:
+            self._downloads = await downloads.allow(await tab.context_id(), self.scratch.downloads)
         self._context.on("page", self._page_opened)
         return tab
 
@@ -93,6 +101,8 @@ class SessionContext:
                     await self._await_popups(tab)
                 if seen["closed"]:
                     await tab.wait_closed(_WINDOW_SECONDS)
+                if self._downloads is not None:
+                    seen["quiet"] &= await self._settle_downloads(self._downloads, tab, deadline)
                 if tab is self._active and not tab.gone():
                     break
             except PageGoneError:
@@ -140,7 +150,10 @@ class SessionContext:
 
     async def probe_page(self) -> Page:
         """A page of its own in the same context, which is no tab of the agent; the caller closes it."""
-        return await self._new_page()
+        page = await self._new_page()
+        self._probes.add(page)
+        page.on("close", self._probe_closed)
+        return page
 
     def gone(self) -> bool:
         """Whether its tab died or was closed."""
@@ -160,6 +173,7 @@ class SessionContext:
         await tab.page.goto("about:blank")
         self._dialogs.clear()
         self.closing = asyncio.Event()
+        self.on_crash = lambda: None
         self.uses += 1
         return True
 
@@ -174,6 +188,8 @@ class SessionContext:
             # Its browser is gone, and the context with it.
             log.debug("context_already_gone", error=error.message)
         finally:
+            if self._downloads is not None:
+                self._downloads.closed = True
             self.scratch.remove()
             if self._egress is not None:
                 await self._egress.stop()
@@ -195,8 +211,9 @@ class SessionContext:
         if Kind.MARKED_SCREENSHOT in view.kinds:
             marked = await asyncio.to_thread(mark, shot, seen["boxes"])
         dialogs, self._dialogs = tuple(self._dialogs), []
-        text, truncated = self._html(seen, dialogs, view)
-        tree, tree_truncated = self._tree(seen, dialogs, view)
+        downloads = self._downloads.take_news() if self._downloads is not None else ()
+        text, truncated = self._html(seen, (*dialogs, *downloads), view)
+        tree, tree_truncated = self._tree(seen, (*dialogs, *downloads), view)
         return Observation(
             text=text,
             truncated=truncated,
@@ -209,18 +226,19 @@ class SessionContext:
             axtree_truncated=tree_truncated,
             marked_screenshot=marked,
             dialogs=dialogs,
+            downloads=downloads,
         )
 
-    def _html(self, seen: dict[str, Any], dialogs: tuple[Dialog, ...], view: View) -> tuple[str, bool]:
+    def _html(self, seen: dict[str, Any], told: tuple[Dialog | Download, ...], view: View) -> tuple[str, bool]:
         if Kind.SIMPLIFIED_HTML not in view.kinds:
             return "", False
-        text = "".join(f"{dialog.as_html()}\n" for dialog in dialogs) + str(seen["text"])
+        text = "".join(f"{each.as_html()}\n" for each in told) + str(seen["text"])
         return bounded(text, view, already_cut=bool(seen["truncated"]), markup=True)
 
-    def _tree(self, seen: dict[str, Any], dialogs: tuple[Dialog, ...], view: View) -> tuple[str, bool]:
+    def _tree(self, seen: dict[str, Any], told: tuple[Dialog | Download, ...], view: View) -> tuple[str, bool]:
         if Kind.AXTREE not in view.kinds:
             return "", False
-        text = "".join(f"{dialog.as_line()}\n" for dialog in dialogs) + str(seen["axtree"])
+        text = "".join(f"{each.as_line()}\n" for each in told) + str(seen["axtree"])
         return bounded(text, view, already_cut=bool(seen["axtreeTruncated"]), markup=False)
 
     async def _switch(self, number: int) -> Failed | None:
@@ -241,10 +259,16 @@ class SessionContext:
             self._probing -= 1
 
     async def _adopt(self, page: Page) -> Tab:
-        tab = await Tab.attach(page, self.scratch)
+        tab = await Tab.attach(page, self.scratch, self._crashed)
         self._tabs.append(tab)
         self._active = tab
         return tab
+
+    def _probe_closed(self, page: Page) -> None:
+        self._probes.discard(page)
+
+    def _crashed(self) -> None:
+        self.on_crash()
 
     def _page_opened(self, page: Page) -> None:
         if self._probing:
@@ -254,6 +278,9 @@ class SessionContext:
         task.add_done_callback(self._attaching.discard)
 
     async def _follow(self, page: Page) -> None:
+        if self._downloads is not None:
+            downloads = self._downloads
+            page.on("framenavigated", lambda _: downloads.expect_fewer())
         try:
             await self._adopt(page)
         except PageGoneError:
@@ -273,8 +300,20 @@ class SessionContext:
             log.warning("popup_did_not_come", expected=tab.popups, came=self._followed)
         tab.popups = 0
 
+    async def _settle_downloads(self, downloads: SessionDownloads, tab: Tab, deadline: float) -> bool:
+        """Waits for what the action began to download; False if it goes on."""
+        active = await self.active()
+        downloads.expect(tab.files_answered + bool(active is not tab and tab.addressed_popups and _empty(active)))
+        tab.files_answered = tab.addressed_popups = 0
+        ended = await downloads.settle(deadline)
+        for each in self._tabs[1:]:
+            if each.frame in downloads.frames and not each.gone() and _empty(each):
+                with contextlib.suppress(Error):  # it closed itself
+                    await each.page.close()
+        return ended
+
     async def _answer(self, dialog: PlaywrightDialog) -> None:
-        ours = any(tab.page is dialog.page for tab in self._tabs)
+        ours = dialog.page not in self._probes  # a window that has just been opened is no tab yet
         try:
             # Leaving a page is what the agent asked for.
             if self._options.accept_dialogs or dialog.type == "beforeunload":
@@ -289,6 +328,10 @@ class SessionContext:
             return
         if ours and dialog.type != "beforeunload" and len(self._dialogs) < _MOST_DIALOGS:
             self._dialogs.append(Dialog(dialog.type, " ".join(dialog.message.split())[:500], answer))
+
+
+def _empty(tab: Tab) -> bool:
+    return tab.page.url in {"", "about:blank"}
 
 
 async def _title(page: Page) -> str:

@@ -144,7 +144,8 @@ class Contexts:
             if suite.init_script:
                 await raw.add_init_script(suite.init_script)
             await raw.add_init_script(page_script(suite.ended))
-            await context.open()
+            # A wiped context could not tell its own files from those of the session before.
+            await context.open(self._browser.downloads(generation) if egress is not None else None)
         except BaseException:
             await self._bounded(context.close(), "context_did_not_close")
             raise

@@ -13,7 +13,7 @@ from webagent.env.v1 import env_pb2, probe_pb2
 from webagent_env import errors
 from webagent_env.action_messages import result_message
 from webagent_env.config import SessionsConfig
-from webagent_env.observation import Kind, Observation, View
+from webagent_env.observation import Download, DownloadState, Kind, Observation, View
 from webagent_env.session import Session, SessionSpec, StepOutcome
 from webagent_env.session_options import context_options
 from webagent_env.tasks import NativeRule, Rule, Suite, Task, WebArenaRule
@@ -26,6 +26,12 @@ _KINDS = {
     env_pb2.OBSERVATION_KIND_SCREENSHOT: Kind.SCREENSHOT,
     env_pb2.OBSERVATION_KIND_AXTREE: Kind.AXTREE,
     env_pb2.OBSERVATION_KIND_MARKED_SCREENSHOT: Kind.MARKED_SCREENSHOT,
+}
+_DOWNLOADS = {
+    DownloadState.RUNNING: env_pb2.DOWNLOAD_STATE_RUNNING,
+    DownloadState.COMPLETED: env_pb2.DOWNLOAD_STATE_COMPLETED,
+    DownloadState.FAILED: env_pb2.DOWNLOAD_STATE_FAILED,
+    DownloadState.REFUSED: env_pb2.DOWNLOAD_STATE_REFUSED,
 }
 _DIALECTS = {
     "webarena": probe_pb2.WEB_ARENA_DIALECT_UPSTREAM,
@@ -68,6 +74,7 @@ def spec_of(request: env_pb2.CreateSessionRequest, task: Task, suite: Suite, lim
         options=context_options(options, (options.viewport_width or width, options.viewport_height or height), limits),
         lease=seconds("lease", limits.lease_seconds),
         lifetime=seconds("lifetime", limits.lifetime_seconds),
+        reset_timeout=seconds("reset_timeout", limits.reset_timeout_seconds),
         step_timeout=seconds("step_timeout", limits.step_timeout_seconds),
         settle_timeout=seconds("settle_timeout", limits.settle_timeout_seconds),
     )
@@ -136,10 +143,15 @@ def observation_message(observation: Observation) -> env_pb2.Observation:
             env_pb2.Dialog(type=each.kind, message=each.message, accepted=each.answer == "accepted")
             for each in observation.dialogs
         ],
+        downloads=[_download(each) for each in observation.downloads],
         url=observation.url,
         title=observation.title,
         tabs=[env_pb2.Tab(url=tab.url, title=tab.title, active=tab.active) for tab in observation.tabs],
     )
+
+
+def _download(one: Download) -> env_pb2.Download:
+    return env_pb2.Download(name=one.name, url=one.url, size=one.size, state=_DOWNLOADS[one.state], message=one.why)
 
 
 def step_response(outcome: StepOutcome) -> env_pb2.StepResponse:
@@ -164,6 +176,7 @@ def step_response(outcome: StepOutcome) -> env_pb2.StepResponse:
                 tabs_changed=effect.tabs_changed,
                 text_changed=effect.text_changed,
                 dialog_opened=effect.dialog_opened,
+                downloaded=effect.downloaded,
             )
         )
     return response

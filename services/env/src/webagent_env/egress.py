@@ -41,6 +41,7 @@ class Egress:
         self.refused: list[str] = []
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
+        self._stopped = False
         self.address = ""
 
     async def start(self) -> None:
@@ -53,6 +54,7 @@ class Egress:
         if self._server is None:
             return
         self._server.close()
+        self._stopped = True
         for task in self._open:
             task.cancel()
         await asyncio.gather(*self._open, return_exceptions=True)
@@ -65,6 +67,9 @@ class Egress:
             await _Connection(self, reader, writer).serve()
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as error:
             log.debug("proxy_connection_ended", error=repr(error))
+        except asyncio.CancelledError:
+            if not self._stopped:  # a cancelled handler is logged as an error of the server's
+                raise
         finally:
             self._open.discard(task)
             writer.close()

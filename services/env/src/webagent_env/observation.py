@@ -51,6 +51,39 @@ class Dialog:
         return f"dialog {json.dumps(self.message, ensure_ascii=False)} {self.kind}, {self.answer}"
 
 
+class DownloadState(Enum):
+    """How far a download came."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    # Cancelled by the page or the site, or broken off.
+    FAILED = "failed"
+    # Cancelled by this service, because of a bound.
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """A file that the page gave away, as far as it came. Name and address are the site's words."""
+
+    name: str
+    url: str
+    size: int = 0
+    state: DownloadState = DownloadState.RUNNING
+    why: str = ""
+
+    def as_html(self) -> str:
+        """One line for the observation; the site's words stay text."""
+        return f'<download data-status="{self.state.value}">{escape(self._words(), quote=False)}</download>'
+
+    def as_line(self) -> str:
+        """One line for the tree of roles."""
+        return f"download {json.dumps(self._words(), ensure_ascii=False)} {self.state.value}"
+
+    def _words(self) -> str:
+        return " ".join(f"{self.name} ({self.why})".split()) if self.why else self.name
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """The page at one moment. `labels` is how many elements are numbered, from 0."""
@@ -66,6 +99,7 @@ class Observation:
     axtree_truncated: bool = False
     marked_screenshot: bytes = b""
     dialogs: tuple[Dialog, ...] = ()
+    downloads: tuple[Download, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,8 @@ class Environment:
             return await self._answer(message.get("type"), message.get("data") or {})
         except _RefusedError as error:
             return _error(error.code, str(error))
+        except json.JSONDecodeError as error:
+            return _error("INVALID_JSON", str(error))
         except (ValueError, AttributeError, TypeError) as error:
             return _error("VALIDATION_ERROR", str(error))
         except ServiceError as error:

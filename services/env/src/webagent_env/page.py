@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -21,6 +22,8 @@ from webagent_env.frames import Frames, Target, compose, compose_tree
 from webagent_env.loading import Loading
 from webagent_env.scratch import Scratch
 
+# What a browser shows when it is asked for as a page; anything else it downloads.
+_SHOWN = ("text/", "image/", "audio/", "video/", "application/xhtml", "application/xml", "application/json")
 _CALLED = 'typeof value === "function" ? value() : value'
 
 
@@ -32,8 +35,9 @@ def page_script(ended: str) -> str:
 class Tab:
     """One page of a session. Created by `attach`."""
 
-    def __init__(self, page: Page, link: Link, scratch: Scratch) -> None:
+    def __init__(self, page: Page, link: Link, scratch: Scratch, crashed: Callable[[], None]) -> None:
         self.page = page
+        self._tell_crash = crashed
         self.scratch = scratch
         self.first_entry = 0
         self.crashed = False
@@ -46,13 +50,16 @@ class Tab:
         self._loading = Loading()
         self._changed = self._loading.changed
         self.popups = 0
+        # Since the action began: windows opened on an address, and files that came where a page was asked for.
+        self.addressed_popups = 0
+        self.files_answered = 0
 
     @classmethod
-    async def attach(cls, page: Page, scratch: Scratch) -> Tab:
-        """Opens the CDP session of a page and listens to it."""
+    async def attach(cls, page: Page, scratch: Scratch, crashed: Callable[[], None] = lambda: None) -> Tab:
+        """Opens the CDP session of a page and listens to it; `crashed` is called when its process dies."""
         try:
             cdp = await page.context.new_cdp_session(page)
-            tab = cls(page, Link(cdp, page.is_closed), scratch)
+            tab = cls(page, Link(cdp, page.is_closed), scratch, crashed)
             tab._listen(tab._link)
             page.on("crash", tab._crash)
             page.on("close", lambda _: tab._changed.set())
@@ -71,7 +78,7 @@ class Tab:
     async def begin(self, label: int | None, *, typing: bool = False) -> Any:
         """An action begins: what loads from now on belongs to it. Returns where to point, or {"failed": why}."""
         self._loading.begin()
-        self.popups = 0
+        self.popups = self.addressed_popups = self.files_answered = 0
         if self._targets is None:
             return await self.call("begin", label, typing)
         at = await self.call("begin", None, False)
@@ -164,6 +171,16 @@ class Tab:
         seen["truncated"] = reading.truncated
         seen["observeMs"] += (time.monotonic() - started) * 1000
 
+    @property
+    def frame(self) -> str:
+        """The id of its main frame."""
+        return self._main.frame
+
+    async def context_id(self) -> str:
+        """The id of its browser context in the protocol."""
+        told = await self._link.send("Target.getTargetInfo")
+        return str(told["targetInfo"]["browserContextId"])
+
     async def history(self, step: int) -> bool:
         """Goes back or forward in the tab's history; False if there is no such page."""
         history = await self._link.send("Page.getNavigationHistory")
@@ -227,6 +244,7 @@ class Tab:
         on("Network.requestWillBeSent", self._request_begun)
         on("Network.loadingFinished", lambda event: loading.requested(event["requestId"]))
         on("Network.loadingFailed", lambda event: loading.requested(event["requestId"]))
+        on("Network.responseReceived", self._request_answered)
 
     def _navigation_requested(self, event: dict[str, Any]) -> None:
         if event.get("disposition", "currentTab") == "currentTab":
@@ -236,6 +254,13 @@ class Tab:
         # A frame's own document may move to another process, which then tells of its end; the frame's loading is known.
         if event.get("type") != "Document" or event.get("frameId") == self._main.frame:
             self._loading.request(event)
+
+    def _request_answered(self, event: dict[str, Any]) -> None:
+        if event.get("type") == "Document":
+            headers = {name.lower(): value for name, value in event["response"]["headers"].items()}
+            attached = headers.get("content-disposition", "").strip().lower().startswith("attachment")
+            kind = event["response"]["mimeType"]
+            self.files_answered += attached or (bool(kind) and not kind.startswith(_SHOWN))
 
     def _begun_loading(self, frame: str) -> None:
         self._loading.navigation(frame, is_page=frame == self._main.frame)
@@ -251,10 +276,12 @@ class Tab:
         else:
             self._frames.forget_frame(frame)
 
-    def _window_opened(self, _event: dict[str, Any]) -> None:
+    def _window_opened(self, event: dict[str, Any]) -> None:
         self.popups += 1
+        self.addressed_popups += event.get("url", "") not in {"", "about:blank"}
 
     def _crash(self, _page: Page) -> None:
         self.crashed = True
         self._link.crash()
         self._changed.set()
+        self._tell_crash()

@@ -45,7 +45,7 @@ class SessionPool:
 
     def __init__(self, config: EnvConfig, directory: InstanceDirectory, suites: list[Suite]) -> None:
         self.suites = {suite.name: suite for suite in suites}
-        self.browser = Browser(config.browser, directory, self._browser_lost)
+        self.browser = Browser(config.browser, config.downloads, directory, self._browser_lost)
         self._limits = config.sessions
         self._contexts = Contexts(self.browser, config, directory.path)
         self._entries: dict[str, _Entry] = {}
@@ -114,6 +114,10 @@ class SessionPool:
         """Waits until the next session's context is ready."""
         await self._contexts.warmed()
 
+    async def forget_idle(self) -> None:
+        """Closes the contexts that no session holds."""
+        await self._contexts.close_idle()
+
     @property
     def capacity(self) -> int:
         """Sessions held at the same time."""
@@ -141,7 +145,7 @@ class SessionPool:
     # ---- opening -----------------------------------------------------------------------------------------------------
     async def _open(self, spec: SessionSpec) -> Session:
         try:
-            async with asyncio.timeout(self._limits.reset_timeout_seconds):
+            async with asyncio.timeout(spec.reset_timeout):
                 try:
                     session = await self._open_once(spec)
                 except (PageGoneError, Error) as error:
@@ -158,7 +162,7 @@ class SessionPool:
 
     def _opening_failed(self, spec: SessionSpec, error: BaseException) -> BaseException:
         if isinstance(error, TimeoutError):
-            return errors.reset_timeout(str(spec.task), self._limits.reset_timeout_seconds)
+            return errors.reset_timeout(str(spec.task), spec.reset_timeout)
         if isinstance(error, PageGoneError | Error):
             return errors.browser_unavailable(f"the browser died twice while {spec.task} was opened")
         return error

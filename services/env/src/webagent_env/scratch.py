@@ -1,7 +1,11 @@
-"""Files that a session was given to upload; they stay on disk until its context is closed, because pages read late."""
+"""Files of a session: those it was given to upload, because pages read them late, and those that it downloaded.
+
+They stay on disk until its context is closed.
+"""
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import tempfile
 from collections.abc import Iterable
@@ -11,11 +15,12 @@ from webagent_env.actions import File
 
 
 class Scratch:
-    """A directory that exists once something was kept in it."""
+    """Directories that exist once something was kept in them. `downloads` is made by the browser."""
 
     def __init__(self, below: Path) -> None:
         self._below = below
         self._path: Path | None = None
+        self.downloads = below / f"downloads-{secrets.token_hex(8)}"
 
     @property
     def used(self) -> bool:
@@ -35,6 +40,7 @@ class Scratch:
 
     def remove(self) -> None:
         """Deletes everything."""
+        shutil.rmtree(self.downloads, ignore_errors=True)
         if self._path is not None:
             shutil.rmtree(self._path, ignore_errors=True)
             self._path = None

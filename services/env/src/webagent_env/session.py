@@ -55,6 +55,7 @@ class SessionSpec:
     options: ContextOptions
     lease: float
     lifetime: float
+    reset_timeout: float
     step_timeout: float
     settle_timeout: float
 
@@ -81,6 +82,7 @@ class Effect:
     tabs_changed: bool
     text_changed: bool
     dialog_opened: bool
+    downloaded: bool
 
     @classmethod
     def between(cls, before: Observation, after: Observation) -> Effect:
@@ -90,6 +92,7 @@ class Effect:
             tabs_changed=[tab.active for tab in before.tabs] != [tab.active for tab in after.tabs],
             text_changed=(before.text, before.axtree) != (after.text, after.axtree),
             dialog_opened=bool(after.dialogs),
+            downloaded=bool(after.downloads),
         )
 
 
@@ -125,6 +128,7 @@ class Session:
         self._touched = self._born
         self._calls = 0
         self.context = context
+        context.on_crash = lambda: self.lose("the page's process died")
         self._max_steps = max_steps
         self._records: dict[int, _Record] = {}
         self._current: asyncio.Task[StepOutcome] | None = None
@@ -204,7 +208,7 @@ class Session:
                 raise self._crash(str(error)) from error
 
     def lose(self, what: str) -> None:
-        """The session's browser died."""
+        """What the session lives in died."""
         self._crash(what)
 
     async def stop(self) -> bool:

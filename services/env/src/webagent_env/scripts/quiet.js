@@ -7,10 +7,11 @@
 //                      none for a whole click
 //
 // Quiet: no one-shot timer of at most 1 s begun by the action is pending, the document is complete, and the DOM has not
-// changed for two animation frames except by timers that repeat. A chain that re-arms itself and began before the
-// action repeats; so does an interval, unless the action began it at the rate of frames less than a second ago: that
-// is an animation on its way to the state the action asked for. A page that changed all the time before the action, by
-// whatever means, is given half a second.
+// changed for two animation frames except by timers that repeat. A chain that re-arms itself repeats if it began before
+// the action, or once it has gone on for a second; so does a timer equal to one that the page set while no action was
+// under way; so does an interval, unless the action began it at the rate of frames less than a second ago: that is an
+// animation on its way to the state the action asked for. What a timer's promises go on to do at once is the timer's
+// doing. A page that changed all the time before the action, by whatever means, is given half a second.
 ({ channel, ended }) => {
   const native = {
     setTimeout: window.setTimeout.bind(window),
@@ -20,6 +21,8 @@
     requestAnimationFrame: window.requestAnimationFrame.bind(window),
     addEventListener: EventTarget.prototype.addEventListener,
     now: performance.now.bind(performance),
+    microtask: window.queueMicrotask.bind(window),
+    source: Function.prototype.call.bind(Function.prototype.toString),
     CustomEvent: window.CustomEvent,
     Event: window.Event,
     WeakRef: window.WeakRef,
@@ -29,59 +32,89 @@
   const ONE_SHOT = 1000;
   const ANIMATION_PERIOD = 20;
   const ANIMATION_TIME = 1000;
+  const CHAIN_TIME = 1000;
+  const CHAIN_LINKS = 3; // of a chain that goes on with another function each time
+  const NOBODYS = 0; // the epoch of what repeats: no action's
+  const TURNS = 20; // of the microtask queue, which a timer's promises are followed for
+  const MOST_OWN = 1000;
+  const OWN_DELAY = 50; // what is sooner comes before the page is read, whosever it is
   const FRAME_FALLBACK = 100;
   const UNASKED = 3;
   const RESTLESS = 500;
 
   let epoch = 1; // counts actions; a document's own start is an action too
   let begun = native.now();
-  let running = null; // epoch of the timer whose callback runs now
+  let running = null; // the timer whose callback runs now: its epoch, and since when its chain goes on
   let rearmed = false; // whether that callback set another timer
+  let held = false; // whether the DOM changed meanwhile
   let still = 0; // frames since the DOM last changed
   let moved = false; // whether the DOM changed since the action began
   let unasked = []; // when the DOM last changed though no action was under way
   let acting = true;
   let restless = false; // whether it did so up to the action: it will not stop for this one
   const pending = new Set(); // one-shot timers of this epoch
+  const own = new Set(); // timers that the page set while no action was under way: source and delay
 
   const changed = () => {
     still = 0;
     moved = true;
     if (!acting) unasked = [...unasked.slice(1 - UNASKED), native.now()];
   };
-  const observer = new MutationObserver(changed);
+  const observer = new MutationObserver(() => { if (running === null) changed(); else held = true; });
   const watch = () => observer.observe(document, { subtree: true, childList: true, attributes: true, characterData: true });
   const flush = () => { if (observer.takeRecords().length) changed(); };
-  const owner = () => (running === null ? epoch : running);
 
-  // Runs a timer's callback; `repeats` says, once it ran, whether its changes to the DOM are to be ignored.
-  const run = (mine, repeats, callback, self, args) => {
-    const before = [running, rearmed];
+  // The record of a timer that is set now.
+  const timer = (callback) => {
+    if (running === null) return { mine: epoch, since: native.now(), links: 0, callback };
+    const { mine, since, links } = running;
+    const endless = native.now() - since >= CHAIN_TIME && (running.callback === callback || links >= CHAIN_LINKS);
+    return { mine: endless ? NOBODYS : mine, since, links: links + 1, callback };
+  };
+  const isOwn = (callback, delay) => {
+    if (!(delay >= OWN_DELAY)) return false;
+    const key = `${delay} ${native.source(callback)}`;
+    // What resolves a promise looks like any other that does.
+    if (!acting && own.size < MOST_OWN && !key.includes("[native code]")) own.add(key);
+    return own.has(key);
+  };
+
+  // Runs a timer's callback; `repeats` says, once it and what its promises went on to do ran, whether their changes to
+  // the DOM are to be ignored.
+  const run = (one, repeats, callback, self, args) => {
     flush();
-    running = mine;
-    rearmed = false;
+    running = one;
+    rearmed = held = false;
+    const end = (turns) => {
+      if (turns > 0) {
+        native.microtask(() => end(turns - 1));
+        return;
+      }
+      const moved = observer.takeRecords().length > 0 || held;
+      running = null;
+      if (moved && !repeats(rearmed)) changed();
+    };
     try {
       return Reflect.apply(callback, self, args);
     } finally {
-      if (repeats(rearmed)) observer.takeRecords();
-      else flush();
-      [running, rearmed] = before;
+      end(TURNS);
     }
   };
   const isAnimation = (mine) => mine === epoch && native.now() - begun < ANIMATION_TIME;
 
   window.setTimeout = function setTimeout(callback, delay = 0, ...args) {
     if (typeof callback !== "function") return native.setTimeout(callback, delay, ...args);
-    const mine = owner();
+    const one = timer(callback);
+    if (running === null && isOwn(callback, delay)) one.mine = NOBODYS;
     rearmed = true;
     const id = native.setTimeout(function () {
       try {
-        run(mine, (again) => again && mine !== epoch, callback, this, args);
+        run(one, (again) => one.mine === NOBODYS || (again && one.mine !== epoch), callback, this, args);
       } finally {
         pending.delete(id);
       }
     }, delay);
-    if (mine === epoch && !(delay > ONE_SHOT)) pending.add(id);
+    if (one.mine === epoch && !(delay > ONE_SHOT)) pending.add(id);
     return id;
   };
   window.clearTimeout = function clearTimeout(id) {
@@ -94,16 +127,16 @@
   };
   window.setInterval = function setInterval(callback, delay = 0, ...args) {
     if (typeof callback !== "function") return native.setInterval(callback, delay, ...args);
-    const mine = owner();
+    const one = { ...timer(callback), since: native.now(), links: 0 };
     return native.setInterval(function () {
-      run(mine, () => !(delay <= ANIMATION_PERIOD && isAnimation(mine)), callback, this, args);
+      run(one, () => !(delay <= ANIMATION_PERIOD && isAnimation(one.mine)), callback, this, args);
     }, delay);
   };
   window.requestAnimationFrame = function requestAnimationFrame(callback) {
-    const mine = owner();
+    const one = timer(callback);
     rearmed = true;
     return native.requestAnimationFrame(function (time) {
-      run(mine, (again) => again && !isAnimation(mine), callback, this, [time]);
+      run(one, (again) => again && !isAnimation(one.mine), callback, this, [time]);
     });
   };
 

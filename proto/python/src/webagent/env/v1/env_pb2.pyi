@@ -104,6 +104,31 @@ SESSION_STATE_FAULTED: SessionState.ValueType  # 3
 """The browser or the page died, or did not answer: every call but CloseSession answers with that fault."""
 Global___SessionState: typing_extensions.TypeAlias = SessionState
 
+class _DownloadState:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _DownloadStateEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_DownloadState.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    DOWNLOAD_STATE_UNSPECIFIED: _DownloadState.ValueType  # 0
+    DOWNLOAD_STATE_RUNNING: _DownloadState.ValueType  # 1
+    DOWNLOAD_STATE_COMPLETED: _DownloadState.ValueType  # 2
+    DOWNLOAD_STATE_FAILED: _DownloadState.ValueType  # 3
+    """The page or the site cancelled it, or it broke off."""
+    DOWNLOAD_STATE_REFUSED: _DownloadState.ValueType  # 4
+    """It passed a bound of the service, was cancelled and is not kept."""
+
+class DownloadState(_DownloadState, metaclass=_DownloadStateEnumTypeWrapper): ...
+
+DOWNLOAD_STATE_UNSPECIFIED: DownloadState.ValueType  # 0
+DOWNLOAD_STATE_RUNNING: DownloadState.ValueType  # 1
+DOWNLOAD_STATE_COMPLETED: DownloadState.ValueType  # 2
+DOWNLOAD_STATE_FAILED: DownloadState.ValueType  # 3
+"""The page or the site cancelled it, or it broke off."""
+DOWNLOAD_STATE_REFUSED: DownloadState.ValueType  # 4
+"""It passed a bound of the service, was cancelled and is not kept."""
+Global___DownloadState: typing_extensions.TypeAlias = DownloadState
+
 class _ActionStatus:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -335,6 +360,7 @@ class SessionOptions(google.protobuf.message.Message):
     ALLOW_GOTO_FIELD_NUMBER: builtins.int
     MAX_OBSERVATION_TOKENS_FIELD_NUMBER: builtins.int
     SETTLE_TIMEOUT_FIELD_NUMBER: builtins.int
+    RESET_TIMEOUT_FIELD_NUMBER: builtins.int
     max_observation_bytes: builtins.int
     """Bound on the text of one observation, in UTF-8 bytes, 1,024 to 4,194,304. 0: the service's default."""
     viewport_width: builtins.int
@@ -396,6 +422,10 @@ class SessionOptions(google.protobuf.message.Message):
     def settle_timeout(self) -> google.protobuf.duration_pb2.Duration:
         """Bound on waiting until a page is quiet. Unset: the service's default."""
 
+    @property
+    def reset_timeout(self) -> google.protobuf.duration_pb2.Duration:
+        """Bound on opening the session's task. Unset: the service's default."""
+
     def __init__(
         self,
         *,
@@ -418,9 +448,10 @@ class SessionOptions(google.protobuf.message.Message):
         allow_goto: builtins.bool = ...,
         max_observation_tokens: builtins.int = ...,
         settle_timeout: google.protobuf.duration_pb2.Duration | None = ...,
+        reset_timeout: google.protobuf.duration_pb2.Duration | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["geolocation", b"geolocation", "lease", b"lease", "lifetime", b"lifetime", "settle_timeout", b"settle_timeout", "step_timeout", b"step_timeout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["allow_goto", b"allow_goto", "allowed_hosts", b"allowed_hosts", "dialogs", b"dialogs", "extra_headers", b"extra_headers", "geolocation", b"geolocation", "lease", b"lease", "lifetime", b"lifetime", "locale", b"locale", "max_observation_bytes", b"max_observation_bytes", "max_observation_tokens", b"max_observation_tokens", "observations", b"observations", "omit_attributes", b"omit_attributes", "prompt_text", b"prompt_text", "settle_timeout", b"settle_timeout", "step_timeout", b"step_timeout", "storage_state_json", b"storage_state_json", "timezone", b"timezone", "viewport_height", b"viewport_height", "viewport_width", b"viewport_width"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["geolocation", b"geolocation", "lease", b"lease", "lifetime", b"lifetime", "reset_timeout", b"reset_timeout", "settle_timeout", b"settle_timeout", "step_timeout", b"step_timeout"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["allow_goto", b"allow_goto", "allowed_hosts", b"allowed_hosts", "dialogs", b"dialogs", "extra_headers", b"extra_headers", "geolocation", b"geolocation", "lease", b"lease", "lifetime", b"lifetime", "locale", b"locale", "max_observation_bytes", b"max_observation_bytes", "max_observation_tokens", b"max_observation_tokens", "observations", b"observations", "omit_attributes", b"omit_attributes", "prompt_text", b"prompt_text", "reset_timeout", b"reset_timeout", "settle_timeout", b"settle_timeout", "step_timeout", b"step_timeout", "storage_state_json", b"storage_state_json", "timezone", b"timezone", "viewport_height", b"viewport_height", "viewport_width", b"viewport_width"]) -> None: ...
 
 Global___SessionOptions: typing_extensions.TypeAlias = SessionOptions
 
@@ -542,6 +573,7 @@ class Observation(google.protobuf.message.Message):
     AXTREE_TRUNCATED_FIELD_NUMBER: builtins.int
     MARKED_SCREENSHOT_FIELD_NUMBER: builtins.int
     DIALOGS_FIELD_NUMBER: builtins.int
+    DOWNLOADS_FIELD_NUMBER: builtins.int
     text: builtins.str
     """Simplified HTML. Empty: not asked for, or the page shows nothing."""
     text_truncated: builtins.bool
@@ -565,6 +597,10 @@ class Observation(google.protobuf.message.Message):
     def dialogs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Dialog]:
         """JavaScript dialogs since the observation before, oldest first, at most 5."""
 
+    @property
+    def downloads(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___Download]:
+        """Downloads that began or ended since the observation before, oldest first. Texts begin with a line for each."""
+
     def __init__(
         self,
         *,
@@ -578,8 +614,9 @@ class Observation(google.protobuf.message.Message):
         axtree_truncated: builtins.bool = ...,
         marked_screenshot: builtins.bytes = ...,
         dialogs: collections.abc.Iterable[Global___Dialog] | None = ...,
+        downloads: collections.abc.Iterable[Global___Download] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["axtree", b"axtree", "axtree_truncated", b"axtree_truncated", "dialogs", b"dialogs", "marked_screenshot", b"marked_screenshot", "screenshot", b"screenshot", "tabs", b"tabs", "text", b"text", "text_truncated", b"text_truncated", "title", b"title", "url", b"url"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["axtree", b"axtree", "axtree_truncated", b"axtree_truncated", "dialogs", b"dialogs", "downloads", b"downloads", "marked_screenshot", b"marked_screenshot", "screenshot", b"screenshot", "tabs", b"tabs", "text", b"text", "text_truncated", b"text_truncated", "title", b"title", "url", b"url"]) -> None: ...
 
 Global___Observation: typing_extensions.TypeAlias = Observation
 
@@ -608,6 +645,39 @@ class Dialog(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["accepted", b"accepted", "message", b"message", "type", b"type"]) -> None: ...
 
 Global___Dialog: typing_extensions.TypeAlias = Dialog
+
+@typing.final
+class Download(google.protobuf.message.Message):
+    """A file that a page gave away. It is kept by the service until the session is closed."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    URL_FIELD_NUMBER: builtins.int
+    SIZE_FIELD_NUMBER: builtins.int
+    STATE_FIELD_NUMBER: builtins.int
+    MESSAGE_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """File name that the site suggests, at most 255 characters."""
+    url: builtins.str
+    """Where it comes from, at most 2,000 characters."""
+    size: builtins.int
+    """Bytes received so far."""
+    state: Global___DownloadState.ValueType
+    message: builtins.str
+    """Why it was REFUSED. Empty otherwise."""
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        url: builtins.str = ...,
+        size: builtins.int = ...,
+        state: Global___DownloadState.ValueType = ...,
+        message: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["message", b"message", "name", b"name", "size", b"size", "state", b"state", "url", b"url"]) -> None: ...
+
+Global___Download: typing_extensions.TypeAlias = Download
 
 @typing.final
 class Tab(google.protobuf.message.Message):
@@ -1046,6 +1116,7 @@ class ActionEffect(google.protobuf.message.Message):
     TABS_CHANGED_FIELD_NUMBER: builtins.int
     TEXT_CHANGED_FIELD_NUMBER: builtins.int
     DIALOG_OPENED_FIELD_NUMBER: builtins.int
+    DOWNLOADED_FIELD_NUMBER: builtins.int
     url_changed: builtins.bool
     """The active tab shows another address."""
     tabs_changed: builtins.bool
@@ -1054,6 +1125,8 @@ class ActionEffect(google.protobuf.message.Message):
     """The observation's text differs. Always false where no text is observed."""
     dialog_opened: builtins.bool
     """A dialog came up."""
+    downloaded: builtins.bool
+    """A download began or ended."""
     def __init__(
         self,
         *,
@@ -1061,8 +1134,9 @@ class ActionEffect(google.protobuf.message.Message):
         tabs_changed: builtins.bool = ...,
         text_changed: builtins.bool = ...,
         dialog_opened: builtins.bool = ...,
+        downloaded: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["dialog_opened", b"dialog_opened", "tabs_changed", b"tabs_changed", "text_changed", b"text_changed", "url_changed", b"url_changed"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["dialog_opened", b"dialog_opened", "downloaded", b"downloaded", "tabs_changed", b"tabs_changed", "text_changed", b"text_changed", "url_changed", b"url_changed"]) -> None: ...
 
 Global___ActionEffect: typing_extensions.TypeAlias = ActionEffect
 
