@@ -239,6 +239,15 @@ async def test_a_text_of_megabytes_is_read_within_the_bound(play):
     assert not page.opened.observation.text_truncated
 
 
+async def test_a_closed_details_element_shows_its_summary_alone(play):
+    page = await play("<details><summary>More</summary><p>inside <a href='#'>there</a></p></details>")
+    assert page.text == '<details id="0"><summary>More</summary></details>'
+    tree = await page.observe(env_pb2.OBSERVATION_KIND_AXTREE)
+    assert "inside" not in tree.axtree
+    await page.click(0)
+    assert "<p>inside <a id=" in page.text
+
+
 async def test_a_very_deep_page_does_not_break_reading(play):
     page = await play(
         "<button>top</button><script>let at = document.body;"

@@ -201,7 +201,9 @@ class Tab:
         await self._link.send("Page.stopLoading")
 
     async def start_history_here(self) -> None:
-        """No going back beyond the page that is shown now."""
+        """No going back beyond the page that is shown now: what an earlier session left in the history is gone."""
+        # A full history would drop a page for each new one, and no place in it would stay what it was.
+        await self._link.send("Page.resetNavigationHistory")
         history = await self._link.send("Page.getNavigationHistory")
         self.first_entry = history["currentIndex"]
 

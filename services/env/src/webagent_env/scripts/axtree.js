@@ -110,7 +110,10 @@
 
     children(element, depth, deep, visible, name) {
       const from = element.tagName === "SLOT" ? assignedTo(element) : (element.shadowRoot ?? element).childNodes;
+      // What a closed details element holds has boxes, though it is not drawn.
+      const only = element.tagName === "DETAILS" && !element.open ? element.querySelector(":scope > summary") : undefined;
       for (const child of from) {
+        if (only !== undefined && child !== only) continue;
         if (child.nodeType === ELEMENT_NODE) this.visit(child, depth, deep + 1);
         else if (child.nodeType === TEXT_NODE && visible) {
           const text = plain(child.data);

@@ -129,7 +129,10 @@
       if (element.tagName === "TEXTAREA") return result;
       let child = (element.shadowRoot ?? element).firstChild;
       // By sibling links, which is much faster than a list on huge pages.
-      for (; child !== null; child = child.nextSibling) this.add(child, result, visible, here, depth);
+      // What a closed details element holds has boxes, though it is not drawn.
+      const only = element.tagName === "DETAILS" && !element.open ? element.querySelector(":scope > summary") : undefined;
+      for (; child !== null; child = child.nextSibling)
+        if (only === undefined || child === only) this.add(child, result, visible, here, depth);
       result.clickable = result.clickableChildren > 0;
       result.own = result.own.trim();
       return result;
