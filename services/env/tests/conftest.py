@@ -79,12 +79,12 @@ class Pages:
     async def claim(self, task: Task, browser: Browser) -> Claim:
         return Claim()
 
-    async def reset(self, context: SessionContext, task: Task, seed: int) -> str:
+    async def reset(self, context: SessionContext, task: Task, seed: int, claim: Claim) -> str:
         tab = await context.active()
         await tab.page.goto(f"{self.url}/{task.task_id}", wait_until="load")
         return f"Look at {task.task_id}."
 
-    def rule(self, task: Task) -> NativeRule:
+    def rule(self, task: Task, seed: int) -> NativeRule:
         return NativeRule("({done: window.ended === true, reward: 1})", 0.5)
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:

@@ -261,4 +261,4 @@ async def test_the_published_lists_are_read_where_they_are_installed(tmp_path, m
     for name, count in (("webarena-lite", 165), ("webarena", 812)):
         suite = load_webarena(WebArenaConfig.model_validate({"name": name, "tasks": name, "sites": sites}))
         assert len(suite.tasks()) == count
-        assert not any("__SHOPPING" in rule.eval_json for task in suite.tasks() if (rule := suite.rule(task)))
+        assert not any("__SHOPPING" in rule.eval_json for task in suite.tasks() if (rule := suite.rule(task, 0)))

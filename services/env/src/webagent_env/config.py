@@ -104,6 +104,7 @@ class SuitesConfig(Config):
     """What tasks there are."""
 
     miniwob: bool = Field(default=True, description="the pages of the package `miniwob`")
+    arena: bool = Field(default=True, description="five sites of the service's own with tasks in WebArena's manner")
     webarena: tuple[WebArenaConfig, ...] = Field(default=(), description="suites in WebArena's task format")
     files: tuple[Path, ...] = Field(default=(), description="suites of one's own, a YAML file each")
 

@@ -144,6 +144,10 @@ class SessionContext:
         for tab in self._tabs:
             await tab.start_history_here()
 
+    async def set_cookie(self, name: str, value: str, url: str) -> None:
+        """Sets a cookie that pages' scripts cannot see."""
+        await self._context.add_cookies([{"name": name, "value": value, "url": url, "httpOnly": True}])
+
     async def storage_state(self) -> dict[str, Any]:
         """Its cookies and local storage."""
         return dict(await self._context.storage_state())
@@ -152,7 +156,7 @@ class SessionContext:
         """A page of its own in the same context, which is no tab of the agent; the caller closes it."""
         page = await self._new_page()
         self._probes.add(page)
-        page.on("close", self._probe_closed)
+        page.on("close", lambda closed: self._probes.discard(closed))  # noqa: PLW0108  Playwright marks its handlers
         return page
 
     def gone(self) -> bool:
@@ -263,9 +267,6 @@ class SessionContext:
         self._tabs.append(tab)
         self._active = tab
         return tab
-
-    def _probe_closed(self, page: Page) -> None:
-        self._probes.discard(page)
 
     def _crashed(self) -> None:
         self.on_crash()

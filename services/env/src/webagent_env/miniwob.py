@@ -129,7 +129,7 @@ class MiniWob:
         """Nothing is shared."""
         return Claim()
 
-    async def reset(self, context: SessionContext, task: Task, seed: int) -> str:
+    async def reset(self, context: SessionContext, task: Task, seed: int, claim: Claim) -> str:
         """Loads the page and starts its episode."""
         tab = await context.active()
         exact = seed if seed <= _LARGEST_EXACT_INTEGER else str(seed)
@@ -141,7 +141,7 @@ class MiniWob:
             raise errors.browser_unavailable(f"{task} did not start: {error}") from error
         return str(instruction)
 
-    def rule(self, task: Task) -> NativeRule:
+    def rule(self, task: Task, seed: int) -> NativeRule:
         """The raw reward, against the task's own threshold."""
         return NativeRule(_REWARD, _GRADED.get(task.task_id, _FULL_REWARD))
 

@@ -182,7 +182,7 @@ class SessionPool:
             options = replace(options, storage_state=claim.storage_state)
         context = await self._contexts.take(suite, task, options)
         try:
-            instruction = await suite.reset(context, task, spec.seed)
+            instruction = await suite.reset(context, task, spec.seed, claim)
             await context.start_history_here()
             session = Session(spec, suite, context, claim, instruction=instruction, max_steps=self._limits.max_steps)
             await session.first_observation()

@@ -41,5 +41,5 @@ class ProbeServicer(probe_pb2_grpc.ProbeServiceServicer):
     async def GetTaskRule(self, request: probe_pb2.GetTaskRuleRequest, _: Any) -> probe_pb2.GetTaskRuleResponse:
         """Returns the rule by which the session's task is judged."""
         spec = self._pool.get(request.session_id).spec
-        rule = self._pool.suites[spec.task.suite].rule(spec.task)
+        rule = self._pool.suites[spec.task.suite].rule(spec.task, spec.seed)
         return probe_pb2.GetTaskRuleResponse(rule=convert.rule_message(spec.task, spec.seed, rule))

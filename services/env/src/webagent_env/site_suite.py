@@ -113,7 +113,7 @@ class SiteSuite:
         await claim.take(browser)
         return claim
 
-    async def reset(self, context: SessionContext, task: Task, seed: int) -> str:
+    async def reset(self, context: SessionContext, task: Task, seed: int, claim: Claim) -> str:
         """Opens the start pages, each in a tab; the first one is shown."""
         one = self._tasks[task.task_id]
         first = await context.active()
@@ -122,7 +122,7 @@ class SiteSuite:
         context.turn_to(first)
         return one.instruction
 
-    def rule(self, task: Task) -> Rule | None:
+    def rule(self, task: Task, seed: int) -> Rule | None:
         """The task's own."""
         return self._tasks[task.task_id].rule
 

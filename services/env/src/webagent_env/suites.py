@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from webagent_runtime.config import ConfigError
 
+from webagent_env.arena.catalogue import make_arena
 from webagent_env.config import SuitesConfig
 from webagent_env.miniwob import MiniWob
 from webagent_env.task_files import load_own, load_webarena
@@ -13,6 +14,7 @@ from webagent_env.tasks import Suite
 def make_suites(config: SuitesConfig) -> list[Suite]:
     """All suites; each name once."""
     suites: list[Suite] = [MiniWob()] if config.miniwob else []
+    suites += [make_arena()] if config.arena else []
     suites += [load_webarena(one) for one in config.webarena]
     suites += [load_own(path) for path in config.files]
     names = [suite.name for suite in suites]
@@ -20,5 +22,5 @@ def make_suites(config: SuitesConfig) -> list[Suite]:
     if twice:
         raise ConfigError(f"suites: {', '.join(twice)} is there twice; give one of them another name")
     if not suites:
-        raise ConfigError("suites: there is none; set suites.miniwob, suites.webarena or suites.files")
+        raise ConfigError("suites: there is none; set suites.miniwob, suites.arena, suites.webarena or suites.files")
     return suites

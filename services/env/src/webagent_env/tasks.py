@@ -93,8 +93,8 @@ class Suite(Protocol):
     async def claim(self, task: Task, browser: Browser) -> Claim:
         """Takes what a session of the task needs of its sites, or says that they are busy or down."""
 
-    async def reset(self, context: SessionContext, task: Task, seed: int) -> str:
-        """Opens the task on a blank tab and returns the instruction."""
+    async def reset(self, context: SessionContext, task: Task, seed: int, claim: Claim) -> str:
+        """Opens the task on a blank tab and returns the instruction; `claim` is what `claim` gave the session."""
 
-    def rule(self, task: Task) -> Rule | None:
+    def rule(self, task: Task, seed: int) -> Rule | None:
         """How the task is judged; None: it has no rule."""

@@ -1,0 +1,1 @@
+"""A code host: projects, issues, merge requests, members, commits, stars, to-dos."""

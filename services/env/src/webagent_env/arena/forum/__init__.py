@@ -1,0 +1,1 @@
+"""A forum: boards, threads, comments, votes, profiles."""

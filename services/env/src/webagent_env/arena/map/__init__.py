@@ -1,0 +1,1 @@
+"""A map of one region: search, places, what is near, directions, saved places, suggested edits."""

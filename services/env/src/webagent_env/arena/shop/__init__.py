@@ -1,0 +1,1 @@
+"""A shop: search, categories, cart, checkout, orders, wish list, reviews."""
