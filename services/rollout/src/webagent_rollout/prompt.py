@@ -50,6 +50,7 @@ class Page:
 
 LAYOUTS = {
     "compact": Layout(first="{instruction}\n{page}", later="{page}", stand_in="(page)"),
+    "sites": Layout(first="{instruction}\n{page}", later="{page}", stand_in="(page)"),
     "webarena": Layout(
         first="Task Instruction: {instruction}\n\nRound {round}\n\n{page}",
         later="Round {round}\n\n{page}",

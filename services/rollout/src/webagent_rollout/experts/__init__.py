@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from webagent_rollout.experts import clicking, exploring, forms, mail, reading
+from webagent_rollout.experts import arena, clicking, exploring, forms, mail, reading
 from webagent_rollout.experts.script import Expert, ExpertLost, Script, ScriptedExpert
 
 __all__ = ["EXPERTS", "Expert", "ExpertLost"]
@@ -84,4 +84,8 @@ _MINIWOB: Mapping[str, Script] = {
     "use-spinner": forms.spinner,
 }
 
-EXPERTS: Mapping[str, ScriptedExpert] = {f"miniwob/{task}": ScriptedExpert(script) for task, script in _MINIWOB.items()}
+EXPERTS: Mapping[str, ScriptedExpert] = {
+    f"{suite}/{task}": ScriptedExpert(script)
+    for suite, scripts in (("miniwob", _MINIWOB), ("arena", arena.SCRIPTS))
+    for task, script in scripts.items()
+}
