@@ -83,6 +83,14 @@ async def test_a_key_keeps_its_owner_when_another_replica_leaves(key):
     assert await pick_address(without_one_other, key) == owner
 
 
+@settings(deadline=None, max_examples=40)
+@given(st.text())
+async def test_refusals_lead_to_every_other_address_before_they_lead_back(key):
+    order = [await pick_address(TARGET, key, refusals=number) for number in range(4)]
+    assert set(order[:3]) == set(TARGET.split(","))
+    assert order[3] == order[0]
+
+
 async def test_keys_spread_over_all_replicas():
     owners = [await pick_address(TARGET, f"session-{number}") for number in range(300)]
     assert min(owners.count(address) for address in TARGET.split(",")) > 60

@@ -60,10 +60,14 @@ def open_channel(target: str, config: ClientConfig = _DEFAULT) -> grpc.aio.Chann
     return _Channel(target, config)
 
 
-async def pick_address(target: str, key: str) -> str:
-    """Resolves `target` and picks the address that owns `key`: the same one for as long as it is there."""
-    addresses = sorted(await _resolve(target))
-    return max(addresses, key=lambda address: hashlib.sha256(f"{address}\0{key}".encode()).digest())
+async def pick_address(target: str, key: str, *, refusals: int = 0) -> str:
+    """Resolves `target` and picks the address that owns `key`: the same one for as long as it is there.
+
+    Each key has an order of its own over all addresses; after so many `refusals` it is the turn of the next one.
+    """
+    addresses = await _resolve(target)
+    order = sorted(addresses, key=lambda address: hashlib.sha256(f"{address}\0{key}".encode()).digest(), reverse=True)
+    return order[refusals % len(order)]
 
 
 async def _resolve(target: str) -> set[str]:

@@ -59,8 +59,7 @@ class Replica:
     async def channel(self) -> grpc.aio.Channel:
         """Returns a channel to the replica, picking one first if need be."""
         if self._channel is None:
-            key = f"{self._key}/{self._refusals}" if self._refusals else self._key
-            self.address = await pick_address(self._config.target, key)
+            self.address = await pick_address(self._config.target, self._key, refusals=self._refusals)
             self._channel = open_channel(self.address, self._config.client)
         return self._channel
 
