@@ -41,12 +41,9 @@ def test_a_port_in_use_is_said_before_the_model_is_loaded(model: Path) -> None:
     assert "in use" in ended.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("setting", "named"),
-    [
-        pytest.param("engine.cache_bytes=2000000", "cache_bytes", marks=pytest.mark.slow),
-        ("engine.max_context=9000", "max_context"),
-    ],
+    ("setting", "named"), [("engine.cache_bytes=2000000", "cache_bytes"), ("engine.max_context=9000", "max_context")]
 )
 def test_sizes_that_contradict_each_other_are_named_before_the_model_is_loaded(
     model: Path, setting: str, named: str

@@ -271,6 +271,7 @@ async def test_requests_that_make_no_sense_get_stable_reasons(
         await watch_until(stub, run_id)
 
 
+@pytest.mark.slow
 async def test_with_a_run_in_its_configuration_the_process_does_it_and_exits_0(
     nats: NatsServer, tiny_model: Path, tmp_path: Path
 ) -> None:

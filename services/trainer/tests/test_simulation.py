@@ -34,7 +34,8 @@ async def test_with_staleness_the_step_hides_behind_rollout(nats: NatsServer, tm
     assert found.counts["stale"] == 0
 
 
-@pytest.mark.parametrize("max_staleness", [pytest.param(0, marks=pytest.mark.slow), 2])
+@pytest.mark.slow
+@pytest.mark.parametrize("max_staleness", [0, 2])
 async def test_a_single_slot_and_the_smallest_group_make_progress(
     nats: NatsServer, tmp_path: Path, max_staleness: int
 ) -> None:
