@@ -109,6 +109,34 @@ class Site:
         """Registers what answers POST on a path."""
         return self._register("POST", path, private=private)
 
+    def let_sign_in(
+        self, known: Callable[[Visit, str], str | None], password: str, *, by: str = "name", label: str, home: str = "/"
+    ) -> None:
+        """Registers the form at /login and the way out at /logout.
+
+        `known` says whom a name stands for, None for nobody; all of them have the same password. `by` is the form's
+        field of the name and `label` what stands before it; `home` is the page after signing in.
+        """
+
+        def form(visit: Visit) -> web.Response:
+            return visit.show("login")
+
+        def sign_in(visit: Visit) -> web.Response:
+            name, given = visit.given(by, label), visit.given("password", "Password")
+            user = known(visit, name)
+            if user is None or given != password:
+                raise Problem(f"{label} or password is wrong.")
+            visit.world.users[self.name] = user
+            return visit.go(home, "You are signed in.")
+
+        def sign_out(visit: Visit) -> web.Response:
+            visit.world.users.pop(self.name, None)
+            return visit.go("/", "You are signed out.")
+
+        self.page("/login")(form)
+        self.action("/login")(sign_in)
+        self.action("/logout")(sign_out)
+
     def render(self, visit: Visit, page: str, values: Mapping[str, object]) -> web.Response:
         """A page in the site's frame."""
         notice = visit.world.notices.pop(self.name, "")

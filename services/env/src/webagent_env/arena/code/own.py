@@ -8,31 +8,12 @@ from aiohttp import web
 
 from webagent_env.arena.code.data import PASSWORD
 from webagent_env.arena.code.site import PAGE, SITE
-from webagent_env.arena.site import Problem, Visit, paged
+from webagent_env.arena.site import Visit, paged
 from webagent_env.arena.world import Data
 
-
-@SITE.page("/login")
-def login(visit: Visit) -> web.Response:
-    """The form to sign in."""
-    return visit.show("login")
-
-
-@SITE.action("/login")
-def sign_in(visit: Visit) -> web.Response:
-    """Signs in."""
-    name, password = visit.given("name", "User"), visit.given("password", "Password")
-    if password != PASSWORD or visit.data.one("SELECT 1 FROM person WHERE name = ?", name) is None:
-        raise Problem("User or password is wrong.")
-    visit.world.users[SITE.name] = name
-    return visit.go("/", "You are signed in.")
-
-
-@SITE.action("/logout")
-def sign_out(visit: Visit) -> web.Response:
-    """Signs out."""
-    visit.world.users.pop(SITE.name, None)
-    return visit.go("/", "You are signed out.")
+SITE.let_sign_in(
+    lambda visit, name: visit.data.value("SELECT name FROM person WHERE name = ?", name), PASSWORD, label="User"
+)
 
 
 @SITE.page("/todos.html", private=True)

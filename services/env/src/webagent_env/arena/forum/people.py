@@ -11,29 +11,10 @@ from webagent_env.arena.forum.site import PAGE, SITE, boards, subscriptions
 from webagent_env.arena.site import Problem, Visit, paged
 from webagent_env.arena.world import Data
 
-
 # ---- signing in ------------------------------------------------------------------------------------------------------
-@SITE.page("/login")
-def login(visit: Visit) -> web.Response:
-    """The form to sign in."""
-    return visit.show("login")
-
-
-@SITE.action("/login")
-def sign_in(visit: Visit) -> web.Response:
-    """Signs in."""
-    name, password = visit.given("name", "Name"), visit.given("password", "Password")
-    if password != PASSWORD or visit.data.one("SELECT 1 FROM member WHERE name = ?", name) is None:
-        raise Problem("Name or password is wrong.")
-    visit.world.users[SITE.name] = name
-    return visit.go("/", "You are signed in.")
-
-
-@SITE.action("/logout")
-def sign_out(visit: Visit) -> web.Response:
-    """Signs out."""
-    visit.world.users.pop(SITE.name, None)
-    return visit.go("/", "You are signed out.")
+SITE.let_sign_in(
+    lambda visit, name: visit.data.value("SELECT name FROM member WHERE name = ?", name), PASSWORD, label="Name"
+)
 
 
 # ---- profiles --------------------------------------------------------------------------------------------------------

@@ -15,27 +15,13 @@ _PAGE = 6
 
 
 # ---- signing in ------------------------------------------------------------------------------------------------------
-@SITE.page("/login")
-def login(visit: Visit) -> web.Response:
-    """The form to sign in."""
-    return visit.show("login")
-
-
-@SITE.action("/login")
-def sign_in(visit: Visit) -> web.Response:
-    """Signs in."""
-    email, password = visit.given("email", "Email").lower(), visit.given("password", "Password")
-    if password != PASSWORD or visit.data.one("SELECT 1 FROM customer WHERE email = ?", email) is None:
-        raise Problem("Email or password is wrong.")
-    visit.world.users[SITE.name] = email
-    return visit.go("/account", "You are signed in.")
-
-
-@SITE.action("/logout")
-def sign_out(visit: Visit) -> web.Response:
-    """Signs out."""
-    visit.world.users.pop(SITE.name, None)
-    return visit.go("/", "You are signed out.")
+SITE.let_sign_in(
+    lambda visit, email: visit.data.value("SELECT email FROM customer WHERE email = ?", email.lower()),
+    PASSWORD,
+    by="email",
+    label="Email",
+    home="/account",
+)
 
 
 @SITE.page("/account", private=True)

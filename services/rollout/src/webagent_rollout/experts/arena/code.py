@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import pairwise
 
-from webagent_rollout.experts.arena.forum import page_of
 from webagent_rollout.experts.arena.steps import (
     DONE,
     NOT_POSSIBLE,
+    RANKS,
     answer,
     beside,
     fill,
@@ -18,6 +18,7 @@ from webagent_rollout.experts.arena.steps import (
     link_like,
     note,
     noted,
+    page_of,
     read,
     shown,
 )
@@ -25,7 +26,6 @@ from webagent_rollout.experts.page import Element
 from webagent_rollout.experts.script import ExpertLost, Script, Turn, click, first, labelled
 
 SEARCH = "Search projects"
-_PLACES = ("most", "second most", "third most", "fourth most", "fifth most", "sixth most", "seventh most")
 _PAGE = 6
 
 
@@ -112,7 +112,7 @@ def star(turn: Turn) -> str:
     if "sorted by most stars." not in turn.page.text:
         return fill(turn, {"Sort by": "Most stars"}, "Show")
     rows = [each for each in turn.page.tagged("a") if " stars, " in beside(each)]
-    there = _PLACES.index(place) - _PAGE * (page_of(turn)[0] - 1)
+    there = RANKS.index(place) - _PAGE * (page_of(turn)[0] - 1)
     return click(rows[there]) if there < len(rows) else link(turn, "Next")
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from webagent_rollout.experts.arena.steps import (
     DONE,
     NOT_POSSIBLE,
+    RANKS,
     answer,
     fill,
     found_by_search,
@@ -16,6 +17,7 @@ from webagent_rollout.experts.arena.steps import (
     link,
     note,
     noted,
+    page_of,
     read,
     shown,
 )
@@ -26,7 +28,6 @@ SEARCH = "Search the forum"
 # Links above every page.
 MENU = 3
 _PAGE = 6
-_PLACES = ("most", "second most", "third most", "fourth most", "fifth most", "sixth most", "seventh most")
 _ROW = re.compile(r"(\d+) points, (\d+) comments, by (\w+), ")
 
 
@@ -60,12 +61,6 @@ def _comments(turn: Turn) -> list[Comment]:
     numbered = turn.page.numbered
     places = [i for i, each in enumerate(numbered) if each.text == "Up" and each.tag == "button"]
     return [Comment(numbered[i - 1], numbered[i - 1].trail[1], *numbered[i : i + 2]) for i in places]
-
-
-def page_of(turn: Turn) -> tuple[int, int]:
-    """Which page of a list this is, and how many there are."""
-    found = re.search(r"Page (\d+) of (\d+)", turn.page.text)
-    return (int(found[1]), int(found[2])) if found else (1, 1)
 
 
 def sum_of_pages(turn: Turn, here: int) -> str:
@@ -153,7 +148,7 @@ def points(turn: Turn) -> str:
 def top(turn: Turn) -> str:
     """Sorts the board and opens the thread at that place."""
     place, board = turn.asked(r"^Open the thread with the (.+) points in the board (\w+)\.$")
-    return to_nth(turn, board, "Top", _PLACES.index(place)) or DONE
+    return to_nth(turn, board, "Top", RANKS.index(place)) or DONE
 
 
 def commenter(turn: Turn) -> str:
@@ -194,7 +189,7 @@ def vote_boards(turn: Turn) -> str:
     """Votes on the one board's newest thread, then on the other board's."""
     one, place, other = turn.asked(r"of the board (\w+) and .* the (.+) points in the board (\w+)\.$")
     if noted(turn, "voted"):
-        return to_nth(turn, other, "Top", _PLACES.index(place)) or _vote(turn, "Downvote")
+        return to_nth(turn, other, "Top", RANKS.index(place)) or _vote(turn, "Downvote")
     step = to_nth(turn, one, "New", 0) or _vote(turn, "Upvote")
     return note("voted", one, link(turn, "Boards")) if step == DONE else step
 
@@ -223,7 +218,7 @@ def comment(turn: Turn) -> str:
 def reply(turn: Turn) -> str:
     """Sorts the board, opens the thread at that place, and writes."""
     text, board, order = turn.asked(r'^Write the comment "(.+)" in .* the board (\w+) that has the (.+) points\.$')
-    return to_nth(turn, board, "Top", _PLACES.index(order)) or write_comment(turn, text)
+    return to_nth(turn, board, "Top", RANKS.index(order)) or write_comment(turn, text)
 
 
 def write_comment(turn: Turn, text: str) -> str:

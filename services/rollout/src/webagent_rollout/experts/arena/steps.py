@@ -21,6 +21,8 @@ from webagent_rollout.experts.script import (
 )
 
 NOT_POSSIBLE = "N/A"
+# Places in a list that is sorted by how many there are of something, as instructions name them.
+RANKS = ("most", "second most", "third most", "fourth most", "fifth most", "sixth most", "seventh most")
 _LINKS = ("a", "button", "details")
 _CONTROLS = ("input", "select", "textarea")
 _NOTE = re.compile(r"^# Note: (\w+) = (.*)$", re.MULTILINE)
@@ -114,6 +116,12 @@ def through_pages(turn: Turn, found: Element | None) -> str:
     if found is not None:
         return click(found)
     return link(turn, "Next") if shown(turn, "Next") else answer(NOT_POSSIBLE)
+
+
+def page_of(turn: Turn) -> tuple[int, int]:
+    """Which page of a list this is, and how many there are."""
+    found = re.search(r"Page (\d+) of (\d+)", turn.page.text)
+    return (int(found[1]), int(found[2])) if found else (1, 1)
 
 
 def note(name: str, value: str, action: str) -> str:
