@@ -78,7 +78,7 @@ def test_a_method_teaches_to_prefer_what_succeeded(crew: Crew, tiny_model: Path,
     before = preference(crew)
     assert method.takes([1.0, 1.0])
     for iteration in range(4):
-        metrics = method.update(groups(), Lineage(), seeded("test", iteration), Stages(), first=False)
+        metrics = method.update(groups(), Lineage(), seeded("test", iteration), Stages(), iteration=1)
     assert preference(crew) > before + 0.5
     assert metrics["steps"] > 0
     assert 0 < metrics["rows_share"] <= 1.5
@@ -97,19 +97,19 @@ def test_a_method_teaches_to_prefer_what_succeeded(crew: Crew, tiny_model: Path,
 def test_without_a_success_filtered_cloning_takes_no_step(crew: Crew, tiny_model: Path) -> None:
     method = opened(crew, tiny_model, "filtered-bc")
     lost = [LiveGroup("a", (episode(0.0, ((3, 4), BAD)),))]
-    assert method.update(lost, Lineage(), seeded("test"), Stages(), first=False)["steps"] == 0
+    assert method.update(lost, Lineage(), seeded("test"), Stages(), iteration=1)["steps"] == 0
 
 
 def test_replayed_rows_are_those_that_the_policy_half_knows(crew: Crew, tiny_model: Path) -> None:
     bounds = {"least_confidence": 0.0, "most_confidence": 1.0, "replay_share": 0.5}
     method = opened(crew, tiny_model, "webrl", **bounds)
-    assert method.update(groups(), Lineage(), seeded("one"), Stages(), first=False)["replayed"] == 0
-    second = method.update(groups(), Lineage(), seeded("two"), Stages(), first=False)
+    assert method.update(groups(), Lineage(), seeded("one"), Stages(), iteration=1)["replayed"] == 0
+    second = method.update(groups(), Lineage(), seeded("two"), Stages(), iteration=1)
     assert second["replayed"] > 0
     assert second["rows"] == second["replayed"] * 3
     knows_by_heart = opened(crew, tiny_model, "webrl", least_confidence=0.999, most_confidence=1.0)
     for number in range(2):
-        last = knows_by_heart.update(groups(), Lineage(), seeded(number), Stages(), first=False)
+        last = knows_by_heart.update(groups(), Lineage(), seeded(number), Stages(), iteration=1)
     assert last["replayed"] == 0
 
 

@@ -47,7 +47,7 @@ def test_every_live_group_weighs_the_same_and_all_together_one(normalizer: str) 
         LiveGroup("a", (episode(1.0, 1, 1), episode(0.0, 7), episode(0.0, 2))),
     ]
     crew = Recorder()
-    update(crew, groups, config(normalizer=normalizer), Lineage(), random.Random(0), Stages(), first=False)
+    update(crew, groups, config(normalizer=normalizer), Lineage(), random.Random(0), Stages(), iteration=1)
     (batch,) = crew.batches
     assert weight_of(batch) == pytest.approx(1.0)
     assert weight_of([row for row in batch if row.turns in {1, 3} and row.weight]) > 0
@@ -67,7 +67,7 @@ def test_minibatches_have_the_denominator_of_their_own_groups() -> None:
     groups = [LiveGroup("a", (episode(1.0, 3), episode(0.0, 2))) for _ in range(3)]
     crew = Recorder()
     crew.logprobs = lambda rows, *, reference=False: [(-0.5,) * len(row.reply) for row in rows]  # type: ignore[method-assign]
-    update(crew, groups, config(minibatch_rows=4, epochs=2), Lineage(), random.Random(0), Stages(), first=False)
+    update(crew, groups, config(minibatch_rows=4, epochs=2), Lineage(), random.Random(0), Stages(), iteration=1)
     assert [len(batch) for batch in crew.batches] == [4, 2, 4, 2]
     assert all(weight_of(batch) == pytest.approx(1.0) for batch in crew.batches)
 
@@ -83,7 +83,14 @@ def test_tokens_of_the_newest_version_are_not_stale_and_those_of_unknown_ones_ar
 def test_the_rate_rises_over_the_first_update_only() -> None:
     settings = config(minibatch_rows=4, epochs=2)
     peak = settings.optimizer.learning_rate
-    rates = [rate for _, rate in steps([2, 2, 2], settings, random.Random(0), first=True)]
+    rates = [rate for _, rate in steps([2, 2, 2], settings, random.Random(0), iteration=0)]
     assert rates == pytest.approx([peak / 4, peak / 2, 3 * peak / 4, peak])
-    assert [rate for _, rate in steps([2, 2, 2], settings, random.Random(0), first=False)] == [peak] * 4
-    assert [rate for _, rate in steps([2, 2, 2], config(), random.Random(0), first=True)] == [peak]
+    assert [rate for _, rate in steps([2, 2, 2], settings, random.Random(0), iteration=1)] == [peak] * 4
+    assert [rate for _, rate in steps([2, 2, 2], config(), random.Random(0), iteration=0)] == [peak]
+
+
+def test_a_linear_schedule_takes_the_rate_from_update_to_update_towards_nothing() -> None:
+    settings = config(schedule="linear", iterations=4)
+    peak = settings.optimizer.learning_rate
+    rates = [steps([1], settings, random.Random(0), iteration=iteration)[0][1] for iteration in range(4)]
+    assert rates == pytest.approx([peak, 0.75 * peak, 0.5 * peak, 0.25 * peak])

@@ -147,6 +147,9 @@ class RlConfig(Config):
     replacement_groups: int = Field(default=0, ge=0, description="Fresh groups for those without variance, at most.")
     seeds: SeedRange = Field(description="Seeds that groups are drawn from.")
     learning_rate: float = Field(default=2e-5, gt=0)
+    schedule: Literal["linear", "constant"] = Field(
+        default="constant", description="linear: the learning rate falls to 0 over the iterations."
+    )
     epochs: int = Field(default=2, ge=1, description="Passes over one iteration's rows.")
     minibatch_rows: int | None = Field(default=24, ge=1, description="Rows of one optimizer step; unset: all.")
     clip_low: float = Field(default=0.2, gt=0, lt=1)

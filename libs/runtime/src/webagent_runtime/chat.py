@@ -15,6 +15,7 @@ from http import HTTPStatus
 from typing import Literal, TypeVar
 
 import structlog
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt, wait_exponential
 
 log = structlog.get_logger()
 
@@ -78,15 +79,22 @@ class Chat:
 
 
 async def persist(attempt: Callable[[], Awaitable[T]], attempts: int) -> T:
-    """Attempts until one succeeds, or is refused, or was the last."""
-    wait = FIRST_WAIT_SECONDS
-    for left in reversed(range(attempts)):
-        try:
-            return await attempt()
-        except ChatError as error:
-            if not left or error.cause == "REFUSED":
-                raise
-            log.warning("chat_again", error=str(error), attempts_left=left)
-        await asyncio.sleep(wait)
-        wait = min(wait * 2, LONGEST_WAIT_SECONDS)
-    raise AssertionError("attempts is at least 1")
+    """Attempts until one succeeds, or is refused, or was the last; `attempts` is at least 1."""
+
+    async def once() -> T:
+        return await attempt()
+
+    retrying = AsyncRetrying(
+        retry=retry_if_exception(lambda error: isinstance(error, ChatError) and error.cause != "REFUSED"),
+        stop=stop_after_attempt(attempts),
+        wait=wait_exponential(FIRST_WAIT_SECONDS, max=LONGEST_WAIT_SECONDS),
+        before_sleep=_announce,
+        reraise=True,
+    )
+    reply: T = await retrying(once)
+    return reply
+
+
+def _announce(state: RetryCallState) -> None:
+    assert state.outcome is not None
+    log.warning("chat_again", error=str(state.outcome.exception()), attempts=state.attempt_number)

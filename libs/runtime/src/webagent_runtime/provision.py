@@ -4,10 +4,9 @@ For whoever must have them before anything scales on them, and where services ma
 there yet is waited for; one that says no ends the command with its words.
 """
 
-import asyncio
-
 import structlog
 from pydantic import Field
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, stop_before_delay, wait_fixed
 
 from webagent_runtime.config import Config, QueueConfig, TelemetryConfig
 from webagent_runtime.errors import ServiceError
@@ -38,16 +37,20 @@ async def provision(config: ProvisionConfig) -> None:
 
 
 async def _connected(config: ProvisionConfig) -> Queue:
-    loop = asyncio.get_running_loop()
-    end = loop.time() + config.wait_seconds
-    while True:
-        try:
-            return await Queue.connect(config.queue, name="provision")
-        except ServiceError as error:
-            if loop.time() + RETRY_SECONDS > end:
-                raise
-            log.warning("queue_not_there_yet", error=str(error))
-        await asyncio.sleep(RETRY_SECONDS)
+    retrying = AsyncRetrying(
+        retry=retry_if_exception_type(ServiceError),
+        stop=stop_before_delay(config.wait_seconds),
+        wait=wait_fixed(RETRY_SECONDS),
+        before_sleep=_announce,
+        reraise=True,
+    )
+    queue: Queue = await retrying(Queue.connect, config.queue, name="provision")
+    return queue
+
+
+def _announce(state: RetryCallState) -> None:
+    assert state.outcome is not None
+    log.warning("queue_not_there_yet", error=str(state.outcome.exception()))
 
 
 def main(arguments: list[str] | None = None) -> None:

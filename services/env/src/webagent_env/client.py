@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Self, TypeVar
 
 import grpc.aio
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_attempt
 from webagent.env.v1 import env_pb2, env_pb2_grpc, probe_pb2, probe_pb2_grpc
 from webagent_runtime.client import open_channel, pick_address
 from webagent_runtime.config import ClientConfig
@@ -31,6 +32,16 @@ T = TypeVar("T")
 
 _MOST_ATTEMPTS = 20
 _LONGEST_PAUSE = 10.0
+
+
+def _is_full(error: BaseException) -> bool:
+    return isinstance(error, ServiceError) and error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+def _as_advised(state: RetryCallState) -> float:
+    error = state.outcome.exception() if state.outcome else None
+    advised = error.retry_after if isinstance(error, ServiceError) else None
+    return min(advised or 1.0, _LONGEST_PAUSE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +100,16 @@ class EnvClient:
             options=options,
         )
         address = await pick_address(self._target, session_id)
-        for attempt in range(_MOST_ATTEMPTS):
-            try:
-                stub = self._stub(address)
-                opened = await self._call(stub.CreateSession(request, timeout=self._timeout))
-                return Session(self, opened, address)
-            except ServiceError as error:
-                full = error.code is grpc.StatusCode.RESOURCE_EXHAUSTED
-                if not full or attempt + 1 == _MOST_ATTEMPTS:
-                    raise
-                await asyncio.sleep(min(error.retry_after or 1.0, _LONGEST_PAUSE))
-        raise AssertionError("unreachable")
+
+        async def once() -> Session:
+            opened = await self._call(self._stub(address).CreateSession(request, timeout=self._timeout))
+            return Session(self, opened, address)
+
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(_is_full), stop=stop_after_attempt(_MOST_ATTEMPTS), wait=_as_advised, reraise=True
+        )
+        session: Session = await retrying(once)
+        return session
 
     def _channel(self, address: str) -> grpc.aio.Channel:
         if address not in self._channels:

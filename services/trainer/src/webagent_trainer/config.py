@@ -198,6 +198,9 @@ class RlConfig(Config):
         default=None, description="delimited Trajectory messages to learn from; unset: episodes that rollout plays"
     )
     sampler_ratio_cap: float = Field(default=2.0, ge=1, description="cap of the weight of tokens from older versions")
+    schedule: Literal["linear", "constant"] = Field(
+        default="constant", description="linear: the learning rate falls to 0 over the iterations"
+    )
     optimizer: OptimizerConfig = OptimizerConfig(learning_rate=1e-6)
 
     max_staleness: int = Field(default=0, ge=0, description="versions an episode may lag behind; 0: synchronous")

@@ -52,9 +52,9 @@ class Method(Protocol):
         """Whether a group with these rewards is learned from."""
 
     def update(
-        self, groups: Sequence[LiveGroup], lineage: Lineage, chance: random.Random, stages: Stages, *, first: bool
+        self, groups: Sequence[LiveGroup], lineage: Lineage, chance: random.Random, stages: Stages, *, iteration: int
     ) -> dict[str, float]:
-        """Takes steps on the groups' episodes; `first`: no step was taken before in this phase."""
+        """Takes steps on the groups' episodes; `iteration` counts the phase's from 0."""
 
     def save(self, directory: Path) -> None:
         """Writes what a resumed run needs beside the engine's files."""
@@ -75,10 +75,10 @@ class MGrpo:
         return has_variance(rewards, tolerance=self._config.variance_tolerance)
 
     def update(
-        self, groups: Sequence[LiveGroup], lineage: Lineage, chance: random.Random, stages: Stages, *, first: bool
+        self, groups: Sequence[LiveGroup], lineage: Lineage, chance: random.Random, stages: Stages, *, iteration: int
     ) -> dict[str, float]:
         """See Method."""
-        return update(self._crew, groups, self._config, lineage, chance, stages, first=first)
+        return update(self._crew, groups, self._config, lineage, chance, stages, iteration=iteration)
 
     def save(self, directory: Path) -> None:
         """See Method."""
@@ -101,14 +101,14 @@ class Cloning:
         return bool(rewards)
 
     def update(
-        self, groups: Sequence[LiveGroup], lineage: Lineage, chance: random.Random, stages: Stages, *, first: bool
+        self, groups: Sequence[LiveGroup], lineage: Lineage, chance: random.Random, stages: Stages, *, iteration: int
     ) -> dict[str, float]:
         """See Method."""
         episodes = [episode for group in groups for episode in group.episodes]
         with stages.measure("logprobs"):
             rows, metrics = self._weighted(episodes, chance)
         with stages.measure("train"):
-            reports = self._steps(rows, chance, first=first)
+            reports = self._steps(rows, chance, iteration=iteration)
         metrics |= {"rows": float(len(rows)), "steps": float(len(reports))}
         metrics["rows_share"] = len(rows) / sum(len(episode.rows) for episode in episodes)
         if reports:
@@ -143,9 +143,9 @@ class Cloning:
     def _weights(self, episodes: Sequence[Episode]) -> tuple[list[list[float]], dict[str, float]]:
         raise NotImplementedError
 
-    def _steps(self, rows: Sequence[LearningRow], chance: random.Random, *, first: bool) -> list[StepReport]:
+    def _steps(self, rows: Sequence[LearningRow], chance: random.Random, *, iteration: int) -> list[StepReport]:
         reports = []
-        for chosen, rate in steps([1] * len(rows), self._config, chance, first=first) if rows else ():
+        for chosen, rate in steps([1] * len(rows), self._config, chance, iteration=iteration) if rows else ():
             batch = self._normalized([rows[index] for index in chosen])
             reports.append(self._crew.learn(batch, self.objective, rate))
         return reports

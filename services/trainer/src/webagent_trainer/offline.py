@@ -62,13 +62,13 @@ class Offline:
         taken = [self._groups[place] for place in self._places()]
         live = [group for group in taken if self._method.takes([episode.reward for episode in group.episodes])]
         chance = seeded("minibatches", self._run.config.seed, self._iteration)
-        first = self._iteration == 0
+        iteration = self._iteration
         self._iteration += 1
         rewards = [episode.reward for group in taken for episode in group.episodes]
         metrics = {"reward_mean": sum(rewards) / len(rewards), "groups": len(taken), "groups_live": len(live)}
         if live:
             # A lineage that knows no version.
-            metrics |= self._method.update(live, Lineage([[]]), chance, stages, first=first)
+            metrics |= self._method.update(live, Lineage([[]]), chance, stages, iteration=iteration)
         last = self._iteration == self._config.iterations
         if last or self._iteration % self._run.checkpoint_every == 0:
             with stages.measure("publish"):

@@ -101,10 +101,10 @@ class Reinforcement:
             groups, live = self._collect()
         metrics = self._describe(groups, live, stages.seconds["rollout"])
         chance = seeded("minibatches", self._run.config.seed, self._iteration)
-        first = self._iteration == 0
+        iteration = self._iteration
         self._iteration += 1
         if live:
-            metrics |= self._method.update(live, self._run.lineage, chance, stages, first=first)
+            metrics |= self._method.update(live, self._run.lineage, chance, stages, iteration=iteration)
             self._ledger.use([episode.episode_id for group in live for episode in group.episodes], "TRAINED")
             self._publish(live, stages)
         else:

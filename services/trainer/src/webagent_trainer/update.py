@@ -69,7 +69,7 @@ def update(
     chance: random.Random,
     stages: Stages,
     *,
-    first: bool,
+    iteration: int,
 ) -> dict[str, float]:
     """Steps on the groups as the configuration says, and the numbers of it."""
     rows = [learning_rows(group, config, lineage) for group in groups]
@@ -87,23 +87,27 @@ def update(
     )
     reports: list[StepReport] = []
     with stages.measure("train"):
-        for chosen, rate in steps([len(group) for group in rows], config, chance, first=first):
+        for chosen, rate in steps([len(group) for group in rows], config, chance, iteration=iteration):
             batch = [replace(row, weight=row.weight / len(chosen)) for index in chosen for row in rows[index]]
             reports.append(crew.learn(batch, objective, rate))
     return _numbers(_flat(rows), reports, stages)
 
 
 def steps(
-    sizes: Sequence[int], config: RlConfig, chance: random.Random, *, first: bool
+    sizes: Sequence[int], config: RlConfig, chance: random.Random, *, iteration: int
 ) -> list[tuple[list[int], float]]:
     """Which of the items (of these many rows) each step of an update takes, and its learning rate.
 
-    Over the steps of the `first` update the rate rises linearly: Adam does not know the gradient's size yet and would
-    move every parameter as far as it ever does.
+    Over the steps of the first update the rate rises linearly: Adam does not know the gradient's size yet and would
+    move every parameter as far as it ever does. After that it is constant, or falls linearly from update to update
+    towards 0 at the end of the phase.
     """
     chosen = [each for _ in range(config.epochs) for each in minibatches(sizes, config.minibatch_rows, chance)]
-    rates = [(step + 1) / len(chosen) if first else 1.0 for step in range(len(chosen))]
-    return [(each, config.optimizer.learning_rate * rate) for each, rate in zip(chosen, rates, strict=True)]
+    peak = config.optimizer.learning_rate
+    if config.schedule == "linear":
+        peak *= 1.0 - iteration / config.iterations
+    rates = [(step + 1) / len(chosen) if iteration == 0 else 1.0 for step in range(len(chosen))]
+    return [(each, peak * rate) for each, rate in zip(chosen, rates, strict=True)]
 
 
 def _numbers(rows: Sequence[LearningRow], reports: Sequence[StepReport], stages: Stages) -> dict[str, float]:

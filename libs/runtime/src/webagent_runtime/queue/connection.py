@@ -15,6 +15,7 @@ import nats
 import nats.errors
 import nats.js.errors
 import structlog
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_before_delay, wait_exponential
 
 from webagent_runtime.config import ClientTlsConfig, QueueConfig
 from webagent_runtime.errors import ServiceError
@@ -132,20 +133,24 @@ class Connection:
 
     async def retry(self, what: str, attempt: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
         """Calls `attempt` until it succeeds, backing off, within `publish_timeout`."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + self.config.publish_timeout
-        pause, longest = _BACKOFF_SECONDS
-        while True:
-            try:
-                if await self.wait_connected(end - loop.time()):
-                    return await self.once(attempt, *arguments)
-                raise nats.errors.ConnectionReconnectingError
-            except TRANSIENT as error:
-                if loop.time() + pause > end:
-                    raise _exhausted(what, self.config.publish_timeout, error) from error
-                log.debug("queue_retry", what=what, error=str(error), pause_seconds=pause)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, longest)
+        seconds = self.config.publish_timeout
+        end = asyncio.get_running_loop().time() + seconds
+        first_pause, longest_pause = _BACKOFF_SECONDS
+        retrying = AsyncRetrying(
+            retry=retry_if_exception_type(TRANSIENT),
+            stop=stop_before_delay(seconds),
+            wait=wait_exponential(first_pause, max=longest_pause),
+            reraise=True,
+        )
+        try:
+            return await retrying(self._once_connected, end, attempt, *arguments)
+        except TRANSIENT as error:
+            raise _exhausted(what, seconds, error) from error
+
+    async def _once_connected(self, end: float, attempt: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+        if await self.wait_connected(end - asyncio.get_running_loop().time()):
+            return await self.once(attempt, *arguments)
+        raise nats.errors.ConnectionReconnectingError
 
     async def once(self, attempt: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
         """One attempt, given up as soon as the connection is lost: its answer would never come.
