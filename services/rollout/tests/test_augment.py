@@ -11,12 +11,13 @@ from webagent.evaluator.v1.evaluator_pb2 import OUTCOME_FAILURE, OUTCOME_SUCCESS
 from webagent.inference.v1.inference_pb2 import RenderRequest, RenderResponse
 from webagent.trajectory.v1.trajectory_pb2 import PayloadRef, Trajectory
 from webagent_rollout.augment import augment
-from webagent_rollout.endpoint import Endpoint, EndpointError
+from webagent_rollout.endpoint import model_at
 from webagent_rollout.prompt import system_text
 from webagent_rollout.reply import cut_action
 from webagent_rollout.testing import endpoint
 from webagent_rollout.thoughts import Explainer, Move, Template, cleaned
 from webagent_runtime import chat
+from webagent_runtime.chat import Chat, ChatError
 
 CLICK = '# Note: the price is 7\ndo(action="Click", element="7")'
 MOVE = Move("buy it", ['do(action="Scroll Down")'], "<p>page</p>", CLICK)
@@ -101,7 +102,7 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_an_endpoint_is_asked_with_all_fields_and_again_after_a_failure() -> None:
     with endpoint(b"", b"{}", GOOD) as (url, seen):
-        thought = await Explainer(Endpoint(url, model="thinker")).think(MOVE)
+        thought = await Explainer(model_at(url, "thinker")).think(MOVE)
     assert cleaned(thought) == "Because it is cheap ."
     assert len(seen) == 3
     asked = seen[-1]["messages"][0]["content"]
@@ -111,5 +112,5 @@ async def test_an_endpoint_is_asked_with_all_fields_and_again_after_a_failure() 
 
 
 async def test_an_endpoint_that_stays_silent_is_named() -> None:
-    with endpoint(b"", b"") as (url, _), pytest.raises(EndpointError, match="did not answer in 2 attempts"):
-        await Endpoint(url, model="thinker", attempts=2).ask("why?")
+    with endpoint(b"", b"") as (url, _), pytest.raises(ChatError, match=url):
+        await Chat(url, "thinker", attempts=2).ask("why?")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from webagent.env.v1 import env_pb2, env_pb2_grpc
 from webagent.trajectory.v1.trajectory_pb2 import EPISODE_STATUS_INVALID, EPISODE_STATUS_SCORED, PayloadRef, Trajectory
-from webagent_rollout.endpoint import Endpoint
+from webagent_rollout.endpoint import model_at
 from webagent_rollout.ideas import Asked, Template, Tried, fresh
 from webagent_rollout.new_tasks import suite_of, tried
 from webagent_rollout.testing import endpoint, env_process
@@ -71,7 +71,7 @@ async def test_tasks_are_rated_by_their_scored_episodes_alone() -> None:
 async def test_an_endpoint_has_its_ideas_checked_one_by_one() -> None:
     said = 'Here you are.\n1: Open "Help"\n2) Buy tea\n9: No such page\n1: open “help”!\n1. Fly to the moon'
     with endpoint(*map(reply, (said, "YES", "no", "NO"))) as (url, asked):
-        ideas = await Asked(Endpoint(url, model="inventor")).invent([MUG, TEA], [MUG, TEA], 10)
+        ideas = await Asked(model_at(url, "inventor")).invent([MUG, TEA], [MUG, TEA], 10)
     assert [(idea.instruction, idea.like) for idea in ideas] == [('Open "Help"', MUG)]
     prompts = [one["messages"][0]["content"] for one in asked]
     assert '2. Open "Tea"' in prompts[0]

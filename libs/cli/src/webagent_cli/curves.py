@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from markupsafe import Markup
+
 from webagent_cli import charts
 from webagent_cli.charts import Series
 from webagent_cli.iterations import Iteration
@@ -58,21 +60,17 @@ CURVES = (
 )
 
 
-def further_curves(iterations: Sequence[Iteration]) -> list[tuple[str, str, str]]:
+def further_curves(iterations: Sequence[Iteration]) -> list[tuple[str, str, Markup]]:
     """Title, caption and picture of each; one whose numbers are all 0 shows nothing and is left out."""
     return [drawn for curve in CURVES if (drawn := _drawn(curve, iterations)) is not None]
 
 
-def _drawn(curve: Curve, iterations: Sequence[Iteration]) -> tuple[str, str, str] | None:
+def _drawn(curve: Curve, iterations: Sequence[Iteration]) -> tuple[str, str, Markup] | None:
     series = []
     for metric, name, colour in curve.lines:
         points = [(one.iteration, one.metrics[metric]) for one in iterations if metric in one.metrics]
         if points:
             series.append(Series(name, points, colour))
-    values = [value for line in series for _, value in line.points]
-    if not any(values):
+    if not any(value for line in series for _, value in line.points):
         return None
-    x = charts.counting(iterations[-1].iteration)
-    y = charts.PERCENT if curve.percent else charts.spanning(values, floor=0.0)
-    tick = "percent" if curve.percent else "number"
-    return curve.title, curve.caption, charts.line_chart(series, x, y, label=curve.title, tick=tick)
+    return curve.title, curve.caption, charts.line_chart(series, label=curve.title, percent=curve.percent)

@@ -120,7 +120,7 @@ def _curves(result: Result) -> list[tuple[str, str, Markup]]:
     """Title, caption and picture of each curve that the run has numbers for."""
     rl = [one for one in result.iterations if one.phase == "rl"]
     bc = [one for one in result.iterations if one.phase == "bc"]
-    found: list[tuple[str, str, str]] = []
+    found: list[tuple[str, str, Markup]] = []
     rows = [
         (PHASE_TITLES[phase], rate.rate, rate.low, rate.high, PHASE_COLOURS[phase])
         for phase, rate in result.overall.items()
@@ -132,28 +132,24 @@ def _curves(result: Result) -> list[tuple[str, str, Markup]]:
     rewards = [(one.iteration, one.metrics["reward_mean"]) for one in rl if "reward_mean" in one.metrics]
     if rewards:
         lines = [Series("reward", rewards, "--rl")]
-        x = charts.counting(rewards[-1][0])
-        picture = charts.line_chart(lines, x, charts.PERCENT, label="Mean reward by iteration", tick="percent")
+        picture = charts.line_chart(lines, label="Mean reward by iteration", percent=True)
         found.append(("Reward while training", "Share of each iteration's episodes that succeeded.", picture))
     ratios = [(one.iteration, one.metrics["ratio_mean"]) for one in rl if "ratio_mean" in one.metrics]
     if ratios:
-        y = charts.spanning([0.975, 1.025, *(value for _, value in ratios)])
-        lines, x = [Series("ratio", ratios)], charts.counting(ratios[-1][0])
-        picture = charts.line_chart(lines, x, y, label="Importance ratio by iteration", band=(0.98, 1.02))
+        lines = [Series("ratio", ratios)]
+        picture = charts.line_chart(lines, label="Importance ratio by iteration", band=(0.98, 1.02))
         caption = "Trainer over sampler at equal weights: inside the band, both compute the same policy."
         found.append(("Importance ratio", caption, picture))
     found += further_curves(rl)
     losses = [(one.iteration, one.metrics["loss"]) for one in bc if "loss" in one.metrics]
     if losses:
         measured = [(one.iteration, one.metrics["held_out_loss"]) for one in bc if "held_out_loss" in one.metrics]
-        y = charts.spanning([value for _, value in losses + measured], floor=0.0)
-        x = charts.counting(losses[-1][0])
-        lines = [Series("loss", losses, "--bc"), Series("held-out loss", measured)]
-        picture = charts.line_chart(lines, x, y, label="Cloning loss", x_label="step")
-        caption = "Mean cross-entropy of demonstrated replies; blue: of demonstrations held back."
-        found.append(("Loss while cloning", caption, picture))
-    # The charts escape their own text.
-    return [(title, caption, Markup(picture)) for title, caption, picture in found]  # noqa: S704
+        lines = [Series("loss", losses, "--bc")]
+        if measured:
+            lines.append(Series("of demonstrations held back", measured))
+        picture = charts.line_chart(lines, label="Cloning loss", x_label="step")
+        found.append(("Loss while cloning", "Mean cross-entropy of demonstrated replies.", picture))
+    return found
 
 
 def write_report(run: Run) -> Path:

@@ -7,7 +7,7 @@ from markupsafe import Markup
 from pydantic import BaseModel
 
 from webagent_cli import charts
-from webagent_cli.charts import Axis, Series
+from webagent_cli.charts import Series
 from webagent_cli.runs import Run
 
 KINDS = ("turns", "thinking", "samples")
@@ -44,13 +44,11 @@ class Study(BaseModel):
                 for point in self.points
                 if point.rate is not None and point.low is not None and point.high is not None
             ]
-            return Markup(charts.interval_chart(columns, label=self.plot))  # noqa: S704 (charts escape their text)
+            return charts.interval_chart(columns, label=self.plot)
         drawn = [(point.x, point.rate) for point in self.points if point.rate is not None]
         places = [point.x for point in self.points]
-        axis = Axis(min(places), max(places), places)
         lines = [Series(self.plot, drawn)]
-        picture = charts.line_chart(lines, axis, charts.PERCENT, label=self.plot, x_label=self.x_label, tick="percent")
-        return Markup(picture)  # noqa: S704 (charts escape their text)
+        return charts.line_chart(lines, label=self.plot, x_label=self.x_label, x_ticks=places, percent=True)
 
 
 def read_studies(run: Run) -> list[Study]:

@@ -6,10 +6,10 @@ from webagent.trajectory.v1.trajectory_pb2 import Trajectory
 from webagent_rollout.augment import augment
 from webagent_rollout.clients import InferenceClient
 from webagent_rollout.config import LimitsConfig, TargetConfig
-from webagent_rollout.endpoint import EndpointError
 from webagent_rollout.file_command import write_all
 from webagent_rollout.thoughts import thinker_of
 from webagent_runtime import delimited
+from webagent_runtime.chat import ChatError
 from webagent_runtime.config import PayloadConfig
 from webagent_runtime.payloads import PayloadStore
 
@@ -32,7 +32,7 @@ async def add_thoughts(run: Run, config: LoopConfig, inference: str, display: Di
     try:
         made = augment(delimited.read(run.demos, Trajectory), thinker, client, store, left_out)
         written = await write_all(made, partial)
-    except EndpointError as error:
+    except ChatError as error:
         raise RunError(f"thoughts.endpoint: {error}") from error
     finally:
         await client.close()

@@ -2,7 +2,7 @@
 
 Servers look before each handshake, so a renewed certificate is shown to the next connection, and those that are open
 keep theirs until they age out. Clients look before each call and then connect anew. Where new files cannot be used
-(the key was not written yet), the old ones stay in use and the next look tries again.
+(the key was not written yet), the old ones stay in use until the files change again.
 """
 
 from collections.abc import Callable, Sequence

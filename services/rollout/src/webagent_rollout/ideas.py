@@ -17,7 +17,7 @@ from importlib.resources import files
 from random import Random
 from typing import Protocol
 
-from webagent_rollout.endpoint import Endpoint
+from webagent_runtime.chat import Chat
 
 _QUOTED = r'"[^"\n]+"|“[^”\n]+”'
 _NUMBER = r"(?<![\w.])\d[\d,./:]*(?<![,./:])"
@@ -121,8 +121,8 @@ def _beside(slot: str, page: str) -> list[str]:
 class Asked:
     """An endpoint's ideas, those of them that it finds feasible when asked about each by itself."""
 
-    def __init__(self, endpoint: Endpoint, *, temperature: float = 1.0) -> None:
-        self._endpoint = endpoint
+    def __init__(self, chat: Chat, *, temperature: float = 1.0) -> None:
+        self._chat = chat
         self._temperature = temperature
 
     async def invent(self, failed: Sequence[Tried], known: Sequence[Tried], wanted: int) -> list[Idea]:
@@ -132,9 +132,8 @@ class Asked:
             if len(found) >= wanted:
                 break
             shown = failed[start : start + _TASKS_OF_A_PROMPT]
-            said = await self._endpoint.ask(
-                invention_prompt(shown, wanted=_IDEAS_OF_A_PROMPT), temperature=self._temperature
-            )
+            asked = invention_prompt(shown, wanted=_IDEAS_OF_A_PROMPT)
+            said = await self._chat.ask(asked, temperature=self._temperature)
             for idea in fresh([*found, *_read(said, shown)], known)[len(found) :]:
                 if await self._feasible(idea):
                     found.append(idea)
@@ -142,7 +141,7 @@ class Asked:
 
     async def _feasible(self, idea: Idea) -> bool:
         prompt = _text("feasible_task").format(instruction=idea.instruction, page=idea.like.page[:_PAGE_CHARACTERS])
-        return (await self._endpoint.ask(prompt)).strip().upper().startswith("YES")
+        return (await self._chat.ask(prompt)).strip().upper().startswith("YES")
 
 
 def invention_prompt(shown: Sequence[Tried], *, wanted: int) -> str:

@@ -26,7 +26,7 @@ from webagent_runtime import delimited
 from webagent_runtime.config import PayloadConfig
 from webagent_runtime.payloads import PayloadStore
 
-from webagent_rollout.endpoint import Endpoint
+from webagent_rollout.endpoint import model_at
 from webagent_rollout.ideas import Asked, Idea, Inventor, Template, Tried
 from webagent_rollout.pages import Pages, page_text
 
@@ -72,7 +72,7 @@ async def invent(options: argparse.Namespace) -> None:
     failed = [one for one, rate in rated if rate < options.below]
     inventor: Inventor = Template(options.seed)
     if options.endpoint:
-        inventor = Asked(Endpoint(options.endpoint, model=options.model, max_tokens=1024))
+        inventor = Asked(model_at(options.endpoint, options.model, max_tokens=1024))
     ideas = await inventor.invent(failed, [one for one, _ in rated], options.count)
     if ideas:
         like = yaml.safe_load(options.like.read_text(encoding="utf-8")) if options.like else {}

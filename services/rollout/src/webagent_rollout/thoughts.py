@@ -8,7 +8,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Protocol
 
-from webagent_rollout.endpoint import Endpoint
+from webagent_runtime.chat import Chat
+
+from webagent_rollout.endpoint import model_at
 
 _TAGS = ("<think>", "</think>", "<answer>", "</answer>")
 
@@ -52,17 +54,17 @@ class Template:
 class Explainer:
     """An endpoint's words."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
 
     async def think(self, move: Move) -> str:
         """See Thinker."""
-        return await self._endpoint.ask(explain_prompt(move))
+        return await self._chat.ask(explain_prompt(move))
 
 
 def thinker_of(endpoint: str | None, *, model: str) -> Thinker:
     """The endpoint's model, or the template where there is no endpoint."""
-    return Explainer(Endpoint(endpoint, model=model)) if endpoint else Template()
+    return Explainer(model_at(endpoint, model)) if endpoint else Template()
 
 
 def explain_prompt(move: Move) -> str:
