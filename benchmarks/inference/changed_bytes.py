@@ -3,7 +3,8 @@
     python benchmarks/inference/changed_bytes.py VERSION_DIRECTORY NEXT_VERSION_DIRECTORY [...]
 
 For each pair of neighbours: the share of values and of bytes that differ, and what the difference comes to when it is
-sent as XOR, compressed, or as positions and values. The whole file is what is sent today.
+sent as XOR, compressed, or as positions and values. The whole file is what is sent today. Models that are stored in
+float32 are rounded to bfloat16 first.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from safetensors.torch import load_file
 from webagent_inference import modeldir
 
 SAMPLE = 16 << 20
@@ -23,13 +26,12 @@ POSITION_BYTES = 4
 
 
 def values(directory: Path) -> np.ndarray[Any, np.dtype[np.uint16]]:
-    """The model as 16-bit words, tensor by tensor in the order of their names."""
-    parts = {}
+    """The model in bfloat16, as 16-bit words, tensor by tensor in the order of their names."""
+    tensors: dict[str, torch.Tensor] = {}
     for name in modeldir.weight_files(directory):
-        content = np.memmap(directory / name, dtype=np.uint8, mode="r")
-        for span in modeldir.tensor_spans(directory / name):
-            parts[span.name] = content[span.start : span.end]
-    return np.concatenate([np.ascontiguousarray(parts[name]) for name in sorted(parts)]).view(np.uint16)
+        tensors |= load_file(directory / name)
+    words = [tensors[name].to(torch.bfloat16).flatten().view(torch.int16) for name in sorted(tensors)]
+    return torch.cat(words).numpy().view(np.uint16)
 
 
 def compare(old: Path, new: Path) -> dict[str, Any]:

@@ -74,7 +74,11 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(name: str, needs: 
     assert "server.drain_seconds" in refused(name, {**needs[name], "server.drain_second": 1})
 
 
-@pytest.mark.parametrize("name", SERVICES)
+# Two of them import for seconds before they bind.
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] if name in {"inference", "trainer"} else []) for name in SERVICES],
+)
 def test_a_port_in_use_is_named(name: str, needs: Needs) -> None:
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))

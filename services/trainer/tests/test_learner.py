@@ -66,7 +66,10 @@ def test_small_steps_of_bfloat16_weights_are_not_lost(crew: Crew, tiny_model: Pa
     assert gain > 0.1
 
 
-@pytest.mark.parametrize(("bf16", "stage"), [(True, 1), (True, 2), (True, 3), (False, 1)])
+@pytest.mark.parametrize(
+    ("bf16", "stage"),
+    [(True, 3), (False, 1), *(pytest.param(True, stage, marks=pytest.mark.slow) for stage in (1, 2))],
+)
 def test_a_restored_engine_goes_on_exactly(
     crew: Crew, tiny_model: Path, tmp_path: Path, bf16: bool, stage: int
 ) -> None:

@@ -7,6 +7,7 @@ from webagent_runtime.testing import NatsServer
 from webagent_trainer.simulation import Workload, simulate
 
 
+@pytest.mark.slow
 async def test_a_synchronous_iteration_takes_its_longest_episode_and_its_step(nats: NatsServer, tmp_path: Path) -> None:
     work = Workload(
         max_staleness=0, iterations=3, groups=2, group_size=4, median_turns=5, percentile_99_turns=5, train_seconds=2.5

@@ -6,12 +6,14 @@ python -m torch.distributed.run --nproc_per_node N -m webagent_trainer --config 
 
 from webagent_runtime.service import run_service
 
-from webagent_trainer.config import TrainerConfig
+from webagent_trainer.config import TrainerConfig, check_run
 
 
 async def serve(config: TrainerConfig) -> None:
     """Runs this rank until it is told to end."""
-    # Takes seconds to import: a wrong configuration is told of before.
+    if config.run is not None:
+        check_run(config.run.run_directory.name, config.run)
+    # Takes seconds to import: a wrong configuration has been told of by now.
     from webagent_trainer.service import serve_rank  # noqa: PLC0415
 
     await serve_rank(config)

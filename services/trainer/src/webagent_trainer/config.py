@@ -288,6 +288,20 @@ class RunConfig(Config):
         return self
 
 
+def check_run(run_id: str, config: RunConfig) -> None:
+    """ConfigError if the run cannot be this one, or what it reads is not there."""
+    if run_id != config.run_directory.name:
+        raise ConfigError(f"run {run_id!r} must lie in a directory of that name, not in {config.run_directory}")
+    if not (config.model / "config.json").is_file():
+        raise ConfigError(f"model {config.model} holds no model (no config.json); prepare it or name another")
+    if config.start_from is not None and not config.start_from.is_dir():
+        raise ConfigError(f"start_from {config.start_from} is no directory; name a version's or a checkpoint's")
+    if config.rl is not None and config.rl.stored is not None and not config.rl.stored.is_file():
+        raise ConfigError(f"rl.stored {config.rl.stored} does not exist")
+    if config.bc is not None and not config.bc.demonstrations.is_file():
+        raise ConfigError(f"bc.demonstrations {config.bc.demonstrations} does not exist; record demonstrations first")
+
+
 class TrainerConfig(Config):
     """The trainer process."""
 

@@ -13,15 +13,13 @@ from webagent_trainer.board import State
 from webagent_trainer.config import TrainerConfig
 from webagent_trainer.crew import Crew, follow, join
 from webagent_trainer.servicer import SERVICE, TrainerServicer
-from webagent_trainer.supervisor import Supervisor, check_run
+from webagent_trainer.supervisor import Supervisor
 
 _GRACE_SECONDS = 1.0
 
 
 async def serve_rank(config: TrainerConfig) -> None:
     """Serves on rank 0; on other ranks does as rank 0 says."""
-    if config.run is not None:
-        check_run(config.run.run_directory.name, config.run)
     if join(config.rank_seconds) == 0:
         await _serve(config)
     else:

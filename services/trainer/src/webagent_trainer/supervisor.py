@@ -13,14 +13,14 @@ from pathlib import Path
 import grpc
 import structlog
 from webagent.trajectory.v1 import policy_pb2
-from webagent_runtime.config import ConfigError, PayloadConfig, QueueConfig
+from webagent_runtime.config import PayloadConfig, QueueConfig
 from webagent_runtime.errors import ServiceError
 from webagent_runtime.payloads import PayloadStore
 from webagent_runtime.queue import Queue
 
 from webagent_trainer.board import Board, State
 from webagent_trainer.books import Books, open_books
-from webagent_trainer.config import RunConfig
+from webagent_trainer.config import RunConfig, check_run
 from webagent_trainer.crew import Crew
 from webagent_trainer.errors import RunFailedError, RunStoppedError
 from webagent_trainer.exchange import Exchange
@@ -145,20 +145,6 @@ class Supervisor:
             if board.status.state is not State.STOPPED:
                 await queue.drop_run(run_id)
             log.info("run_over", run_id=run_id, state=board.status.state.value)
-
-
-def check_run(run_id: str, config: RunConfig) -> None:
-    """ConfigError if the run cannot be this one, or what it reads is not there."""
-    if run_id != config.run_directory.name:
-        raise ConfigError(f"run {run_id!r} must lie in a directory of that name, not in {config.run_directory}")
-    if not (config.model / "config.json").is_file():
-        raise ConfigError(f"model {config.model} holds no model (no config.json); prepare it or name another")
-    if config.start_from is not None and not config.start_from.is_dir():
-        raise ConfigError(f"start_from {config.start_from} is no directory; name a version's or a checkpoint's")
-    if config.rl is not None and config.rl.stored is not None and not config.rl.stored.is_file():
-        raise ConfigError(f"rl.stored {config.rl.stored} does not exist")
-    if config.bc is not None and not config.bc.demonstrations.is_file():
-        raise ConfigError(f"bc.demonstrations {config.bc.demonstrations} does not exist; record demonstrations first")
 
 
 def _uri(directory: Path) -> str:
