@@ -1,4 +1,4 @@
-"""Tasks are drawn by the variance of their success, none starves, and equal seeds draw equal tasks."""
+"""Tasks are drawn by the variance of their rewards, none starves, and equal seeds draw equal tasks."""
 
 import json
 from collections import Counter
@@ -25,6 +25,16 @@ def test_what_always_or_never_succeeds_is_drawn_less_but_never_starves() -> None
     drawn = Counter(task for _ in range(20) for task, _ in source.draw(16))
     assert drawn["half"] > 2 * drawn["easy"]
     assert min(drawn["easy"], drawn["hard"]) >= 20
+
+
+def test_what_depends_on_the_seed_alone_is_drawn_less_than_what_depends_on_chance() -> None:
+    source = sampler()
+    for _ in range(20):
+        source.learn("easy", 1.0)
+        source.learn("easy", 0.0)
+        source.learn("half", 0.5)
+    drawn = Counter(task for _ in range(20) for task, _ in source.draw(16))
+    assert drawn["half"] > 2 * drawn["easy"]
 
 
 def test_unknown_tasks_are_drawn_evenly() -> None:

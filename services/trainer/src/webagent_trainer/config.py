@@ -150,10 +150,10 @@ class AgentConfig(Config):
 
 
 class TaskSamplerConfig(Config):
-    """Which tasks are drawn: by p(1-p) of each one's success so far."""
+    """Which tasks are drawn: by the variance of each one's rewards within its groups so far."""
 
     floor: float = Field(default=0.05, gt=0, le=0.25, description="least weight of a task; 0.25: all tasks alike")
-    memory: float = Field(default=0.7, ge=0, lt=1, description="weight of the past in a task's running success")
+    memory: float = Field(default=0.7, ge=0, lt=1, description="weight of the past in a task's running numbers")
 
 
 class InvalidBound(Config):

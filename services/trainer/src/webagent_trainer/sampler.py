@@ -1,7 +1,8 @@
 """Which task and seed a group plays.
 
-Tasks are drawn by p(1-p) of their running success p, because a group teaches by the variance of its rewards: a task
-that always succeeds or always fails gives none. A floor keeps every task in play.
+Tasks are drawn by the running variance of their groups' rewards, because that is what a group teaches by: a task that
+always succeeds or always fails has none, nor has one that succeeds with some seeds and fails with others, each time
+alike. A floor keeps every task in play.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 from webagent_trainer.chance import seeded
 from webagent_trainer.config import SeedRange, TaskSamplerConfig
 
-_UNKNOWN = 0.5
+_UNKNOWN_SUCCESS, _UNKNOWN_VARIANCE = 0.5, 0.25
 
 
 class TaskSampler:
@@ -23,7 +24,8 @@ class TaskSampler:
         self._seeds = seeds
         self._config = config
         self._chance = seeded("tasks", seed)
-        self._success = dict.fromkeys(self._tasks, _UNKNOWN)
+        self._success = dict.fromkeys(self._tasks, _UNKNOWN_SUCCESS)
+        self._variance = dict.fromkeys(self._tasks, _UNKNOWN_VARIANCE)
 
     @property
     def success(self) -> Mapping[str, float]:
@@ -32,7 +34,7 @@ class TaskSampler:
 
     def draw(self, groups: int) -> list[tuple[str, int]]:
         """A task and a seed for each of `groups` groups; the counts of tasks follow their weights within one."""
-        weights = [max(p * (1.0 - p), self._config.floor) for p in self._success.values()]
+        weights = [max(variance, self._config.floor) for variance in self._variance.values()]
         step = sum(weights) / groups
         mark = self._chance.random() * step
         drawn: list[str] = []
@@ -48,18 +50,25 @@ class TaskSampler:
         return [(task, self._chance.randrange(self._seeds.first, self._seeds.end)) for task in drawn]
 
     def learn(self, task: str, success: float) -> None:
-        """Takes a group's mean reward into its task's running success."""
+        """Takes a group's mean reward, from 0 to 1, into its task's running success and variance."""
         memory = self._config.memory
-        self._success[task] = memory * self._success[task] + (1.0 - memory) * min(max(success, 0.0), 1.0)
+        success = min(max(success, 0.0), 1.0)
+        self._success[task] = memory * self._success[task] + (1.0 - memory) * success
+        self._variance[task] = memory * self._variance[task] + (1.0 - memory) * success * (1.0 - success)
 
     def state(self) -> dict[str, Any]:
         """What `restore` needs, as JSON values."""
         version, internal, gauss = self._chance.getstate()
-        return {"success": dict(self._success), "chance": [version, list(internal), gauss]}
+        return {
+            "success": dict(self._success),
+            "variance": dict(self._variance),
+            "chance": [version, list(internal), gauss],
+        }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on where `state` was taken; tasks that are new since then start unknown."""
-        known = state["success"]
-        self._success = {task: float(known.get(task, _UNKNOWN)) for task in self._tasks}
+        success, variance = state["success"], state["variance"]
+        self._success = {task: float(success.get(task, _UNKNOWN_SUCCESS)) for task in self._tasks}
+        self._variance = {task: float(variance.get(task, _UNKNOWN_VARIANCE)) for task in self._tasks}
         version, internal, gauss = state["chance"]
         self._chance.setstate((version, tuple(internal), gauss))
