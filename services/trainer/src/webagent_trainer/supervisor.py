@@ -7,6 +7,7 @@ The queue is connected to when the first run starts, and closed by `stop`.
 from __future__ import annotations
 
 import asyncio
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +29,8 @@ from webagent_trainer.intake import Intake
 from webagent_trainer.phases import train
 
 log = structlog.get_logger()
+
+_FULL_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -138,13 +141,23 @@ class Supervisor:
         except Exception as error:
             # The top of a run: whatever it was, the run ends and says so.
             log.exception("run_crashed")
-            board.update(state=State.FAILED, reason="CRASHED", detail=f"{type(error).__name__}: {error}")
+            free = shutil.disk_usage(config.run_directory).free
+            reason, detail = crash_of(error, config.run_directory, free_bytes=free)
+            board.update(state=State.FAILED, reason=reason, detail=detail)
         finally:
             stop.set()
             await asyncio.gather(*tasks, return_exceptions=True)
             if board.status.state is not State.STOPPED:
                 await queue.drop_run(run_id)
             log.info("run_over", run_id=run_id, state=board.status.state.value)
+
+
+def crash_of(error: Exception, directory: Path, *, free_bytes: int) -> tuple[str, str]:
+    """Reason and detail of an error that nobody foresaw. A full disk has many, and torch's name something else."""
+    detail = f"{type(error).__name__}: {error}"
+    if free_bytes < _FULL_BYTES:
+        return "DISK_FULL", f"{directory} has {free_bytes >> 20} MiB left: make room there and resume. {detail}"
+    return "CRASHED", detail
 
 
 def _uri(directory: Path) -> str:
