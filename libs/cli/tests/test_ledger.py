@@ -64,3 +64,10 @@ def test_counts_that_do_not_add_up_are_an_error(run: Run) -> None:
 
 def test_a_run_that_dispatched_nothing_has_only_zeros(tmp_path: Path) -> None:
     assert set(read_counts(Run(tmp_path)).values()) == {0}
+
+
+def test_a_ledger_that_the_trainer_is_just_making_has_only_zeros(tmp_path: Path) -> None:
+    run = Run(tmp_path / "begun")
+    run.path.mkdir()
+    run.ledger.touch()
+    assert set(read_counts(run).values()) == {0}

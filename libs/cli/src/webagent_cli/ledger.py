@@ -22,11 +22,13 @@ USES = ("unused", "trained", "stale", "no_variance", "refused", "surplus")
 
 
 def read_counts(run: Run) -> dict[str, int]:
-    """The counts under the names that `LedgerCounts` has in the contract; all 0 without a ledger."""
+    """The counts under the names that `LedgerCounts` has in the contract; all 0 before the ledger has tables."""
     counts = dict.fromkeys(("dispatched", *OUTCOMES, *USES, "late"), 0)
     if not run.ledger.is_file():
         return counts
     with closing(sqlite3.connect(f"{run.ledger.as_uri()}?mode=ro", uri=True, timeout=BUSY_SECONDS)) as database:
+        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'episodes'").fetchone():
+            return counts
         rows = database.execute("SELECT outcome, use, COUNT(*) FROM episodes GROUP BY outcome, use").fetchall()
         counts["late"] = database.execute("SELECT COUNT(*) FROM late").fetchone()[0]
     for outcome, use, number in rows:

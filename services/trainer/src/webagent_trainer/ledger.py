@@ -81,7 +81,8 @@ class Ledger:
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
-        self._db.executescript(_SCHEMA)
+        # In one piece: whoever reads the file meanwhile finds all tables or none.
+        self._db.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
 
     def close(self) -> None:
         """Closes the file. Idempotent."""
