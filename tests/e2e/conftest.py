@@ -1,5 +1,6 @@
 """Loops that are ended with the test that started them."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,3 +21,6 @@ def start_loop(tmp_path: Path) -> Iterator[Callable[..., Loop]]:
     yield start
     for loop in loops:
         loop.end()
+        # Gigabytes; the logs stay.
+        for heavy in ("checkpoints", "policies"):
+            shutil.rmtree(loop.run.path / heavy, ignore_errors=True)
