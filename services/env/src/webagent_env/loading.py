@@ -26,6 +26,7 @@ class Loading:
 
     def __init__(self) -> None:
         self.changed = asyncio.Event()
+        self.over = 0  # requests of actions that have ended
         self._navigations: set[str] = set()
         self._requests: set[str] = set()
         self._acting = True  # the tab's first page is an action's, too
@@ -88,5 +89,7 @@ class Loading:
 
     def requested(self, request: str) -> None:
         """A request ended, well or not."""
-        self._requests.discard(request)
+        if request in self._requests:
+            self._requests.discard(request)
+            self.over += 1
         self.changed.set()

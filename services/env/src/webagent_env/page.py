@@ -137,6 +137,7 @@ class Tab:
         while True:
             left = max(0.0, deadline - time.monotonic())
             try:
+                over = self._loading.over
                 still = await self._frames.settle(left) if self._targets is not None else True
                 # The script keeps its own bound; ours covers a document that is replaced again and again.
                 seen: dict[str, Any] = await self.call("finish", left * 1000, options)
@@ -144,7 +145,8 @@ class Tab:
                 waited_for = "loading"
                 await self.idle(deadline)
                 continue
-            if not self._loading.busy or time.monotonic() >= deadline:
+            # What the page does with an answer that came while it was asked has yet to be waited for.
+            if not (self._loading.busy or self._loading.over > over) or time.monotonic() >= deadline:
                 seen["quiet"] = bool(seen["quiet"]) and still and not self._loading.busy
                 seen["waitedFor"] = "loading" if self._loading.busy or waited_for else seen["waitedFor"]
                 seen["settleMs"] = (time.monotonic() - started) * 1000 - seen["observeMs"]

@@ -54,6 +54,7 @@
   let restless = false; // whether it did so up to the action: it will not stop for this one
   const pending = new Set(); // one-shot timers of this epoch
   const own = new Set(); // timers that the page set while no action was under way: source and delay
+  const doubtful = new Map(); // timers that became its own since the last answer: the action may not have been over
 
   const changed = () => {
     still = 0;
@@ -71,12 +72,13 @@
     const endless = native.now() - since >= CHAIN_TIME && (running.callback === callback || links >= CHAIN_LINKS);
     return { mine: endless ? NOBODYS : mine, since, links: links + 1, callback };
   };
-  const isOwn = (callback, delay) => {
-    if (!(delay >= OWN_DELAY)) return false;
-    const key = `${delay} ${native.source(callback)}`;
-    // What resolves a promise looks like any other that does.
-    if (!acting && own.size < MOST_OWN && !key.includes("[native code]")) own.add(key);
-    return own.has(key);
+  const keyOf = (callback, delay) => `${delay} ${native.source(callback)}`;
+  const isOwn = (callback, delay) => delay >= OWN_DELAY && own.has(keyOf(callback, delay));
+  // Whether the page sets a timer by itself that it did not set before. What resolves a promise looks like any other.
+  const becomesOwn = (callback, delay) => {
+    if (acting || !(delay >= OWN_DELAY) || own.size >= MOST_OWN || isOwn(callback, delay)) return false;
+    const key = keyOf(callback, delay);
+    return !key.includes("[native code]") && Boolean(own.add(key));
   };
 
   // Runs a timer's callback; `repeats` says, once it and what its promises went on to do ran, whether their changes to
@@ -105,20 +107,24 @@
   window.setTimeout = function setTimeout(callback, delay = 0, ...args) {
     if (typeof callback !== "function") return native.setTimeout(callback, delay, ...args);
     const one = timer(callback);
+    const news = running === null && becomesOwn(callback, delay);
     if (running === null && isOwn(callback, delay)) one.mine = NOBODYS;
     rearmed = true;
     const id = native.setTimeout(function () {
+      doubtful.delete(id);
       try {
         run(one, (again) => one.mine === NOBODYS || (again && one.mine !== epoch), callback, this, args);
       } finally {
         pending.delete(id);
       }
     }, delay);
-    if (one.mine === epoch && !(delay > ONE_SHOT)) pending.add(id);
+    if (news) doubtful.set(id, { one, delay });
+    else if (one.mine === epoch && !(delay > ONE_SHOT)) pending.add(id);
     return id;
   };
   window.clearTimeout = function clearTimeout(id) {
     pending.delete(id);
+    doubtful.delete(id);
     native.clearTimeout(id);
   };
   window.clearInterval = function clearInterval(id) {
@@ -159,7 +165,18 @@
       return false;
     }
   };
+  // Asked again, so the answer before was not the end: something was loading still, and what it set is the action's.
+  const reclaim = () => {
+    acting = true;
+    for (const [id, { one, delay }] of doubtful) {
+      one.mine = epoch;
+      own.delete(keyOf(one.callback, delay));
+      if (!(delay > ONE_SHOT)) pending.add(id);
+    }
+    doubtful.clear();
+  };
   const settle = (bound) => {
+    reclaim();
     const deadline = native.now() + bound;
     let waitedFor = "";
     const reply = (quiet) => {
@@ -223,6 +240,7 @@
     acting = true;
     moved = false;
     pending.clear();
+    doubtful.clear();
     still = 0;
   });
   listen("quiet", settle);
