@@ -112,5 +112,7 @@ async def test_an_endpoint_is_asked_with_all_fields_and_again_after_a_failure() 
 
 
 async def test_an_endpoint_that_stays_silent_is_named() -> None:
-    with endpoint(b"", b"") as (url, _), pytest.raises(ChatError, match=url):
-        await Chat(url, "thinker", attempts=2).ask("why?")
+    with endpoint(b"", b"") as (url, seen):
+        with pytest.raises(ChatError, match=url):
+            await Chat(url, "thinker", attempts=2).ask("why?")
+        assert len(seen) == 2

@@ -90,6 +90,6 @@ class Loading:
     def requested(self, request: str) -> None:
         """A request ended, well or not."""
         if request in self._requests:
-            self._requests.discard(request)
+            self._requests.remove(request)
             self.over += 1
         self.changed.set()

@@ -72,13 +72,15 @@
     const endless = native.now() - since >= CHAIN_TIME && (running.callback === callback || links >= CHAIN_LINKS);
     return { mine: endless ? NOBODYS : mine, since, links: links + 1, callback };
   };
-  const keyOf = (callback, delay) => `${delay} ${native.source(callback)}`;
-  const isOwn = (callback, delay) => delay >= OWN_DELAY && own.has(keyOf(callback, delay));
-  // Whether the page sets a timer by itself that it did not set before. What resolves a promise looks like any other.
-  const becomesOwn = (callback, delay) => {
-    if (acting || !(delay >= OWN_DELAY) || own.size >= MOST_OWN || isOwn(callback, delay)) return false;
-    const key = keyOf(callback, delay);
-    return !key.includes("[native code]") && Boolean(own.add(key));
+  // What makes a timer the page's own, and whether it becomes so now; null if it is not.
+  const ownership = (callback, delay) => {
+    if (!(delay >= OWN_DELAY)) return null;
+    const key = `${delay} ${native.source(callback)}`;
+    if (own.has(key)) return { key, isNew: false };
+    // What resolves a promise looks like any other that does.
+    if (acting || own.size >= MOST_OWN || key.includes("[native code]")) return null;
+    own.add(key);
+    return { key, isNew: true };
   };
 
   // Runs a timer's callback; `repeats` says, once it and what its promises went on to do ran, whether their changes to
@@ -107,8 +109,8 @@
   window.setTimeout = function setTimeout(callback, delay = 0, ...args) {
     if (typeof callback !== "function") return native.setTimeout(callback, delay, ...args);
     const one = timer(callback);
-    const news = running === null && becomesOwn(callback, delay);
-    if (running === null && isOwn(callback, delay)) one.mine = NOBODYS;
+    const owned = running === null ? ownership(callback, delay) : null;
+    if (owned) one.mine = NOBODYS;
     rearmed = true;
     const id = native.setTimeout(function () {
       doubtful.delete(id);
@@ -118,7 +120,7 @@
         pending.delete(id);
       }
     }, delay);
-    if (news) doubtful.set(id, { one, delay });
+    if (owned?.isNew) doubtful.set(id, { one, key: owned.key, delay });
     else if (one.mine === epoch && !(delay > ONE_SHOT)) pending.add(id);
     return id;
   };
@@ -168,9 +170,9 @@
   // Asked again, so the answer before was not the end: something was loading still, and what it set is the action's.
   const reclaim = () => {
     acting = true;
-    for (const [id, { one, delay }] of doubtful) {
+    for (const [id, { one, key, delay }] of doubtful) {
       one.mine = epoch;
-      own.delete(keyOf(one.callback, delay));
+      own.delete(key);
       if (!(delay > ONE_SHOT)) pending.add(id);
     }
     doubtful.clear();
