@@ -76,6 +76,22 @@ async def test_each_service_asks_for_its_own_scope(guarded, client_with, token, 
         assert await call_rollout(channel) == (codes[at_rollout], at_rollout)
 
 
+async def test_renewed_tokens_are_used_without_a_restart_by_both_sides(guarded, client_with, tmp_path):
+    """A file that is broken for a moment changes nothing."""
+    renewed = client_with("agent-token")
+    unchanged = ClientConfig(token_file=shutil.copy(tmp_path / "token", tmp_path / "old"))
+    async with (
+        open_channel(guarded.address, renewed) as channel,
+        open_channel(guarded.address, unchanged) as old,
+    ):
+        assert (await call_env(channel), await call_env(old)) == ((OK, ""), (OK, ""))
+        for content in ("renewed-token: [", "renewed-token: [env]\n"):
+            (tmp_path / "token").write_bytes(b"\xff" if content.endswith("[") else b"renewed-token")
+            (tmp_path / "tokens.yaml").write_text(content)
+            assert await call_env(channel) == (OK, "")
+        assert await call_env(old) == (grpc.StatusCode.UNAUTHENTICATED, "TOKEN_UNKNOWN")
+
+
 async def test_health_needs_no_token_and_reflection_any(guarded, client_with):
     async with open_channel(guarded.address) as channel:
         await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=5)

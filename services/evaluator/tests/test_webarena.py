@@ -310,6 +310,17 @@ async def test_a_judge_that_comes_back_is_asked_again(tmp_path: Any) -> None:
         assert (exchange.reply, served.asked[-1]["key"]) == ("incorrect", "Bearer secret")
 
 
+async def test_a_key_that_is_renewed_is_shown_from_then_on(tmp_path: Any) -> None:
+    key = tmp_path / "key"
+    key.write_text("first\n")
+    with model("same", "same") as served:
+        judge = judge_at(served.url, api_key_file=key)
+        for shown in ("first", "second one"):
+            key.write_text(shown)
+            await judge.ask(Question(Kind.FUZZY, "a", "b"), "which?")
+    assert [asked["key"] for asked in served.asked] == ["Bearer first", "Bearer second one"]
+
+
 @pytest.mark.parametrize(
     ("replies", "reason"),
     [([503, 503, 503], "JUDGE_UNAVAILABLE"), ([401], "JUDGE_REFUSED"), (["I cannot say."], "JUDGE_REPLY_MALFORMED")],

@@ -19,6 +19,8 @@ from webagent_runtime.config import ClientConfig, ConfigError
 from webagent_runtime.errors import from_rpc
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from conftest import Served
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -97,9 +99,11 @@ class Moody:
         self.headers: dict[str, str] = {}
         self.text = ""
         self.bodies: list[dict[str, Any]] = []
+        self.keys: list[str | None] = []
 
     async def answer(self, request: web.Request) -> web.Response:
         self.bodies.append(await request.json())
+        self.keys.append(request.headers.get("Authorization"))
         return web.Response(status=self.status, text=self.text, headers=self.headers)
 
 
@@ -168,6 +172,20 @@ async def test_the_fields_that_are_sent_can_be_fitted_to_the_endpoint(
         }
     ]
     assert (reply.text, list(reply.token_ids)) == ("", [END])
+
+
+async def test_a_key_that_is_renewed_is_shown_from_then_on(
+    serve: Callable[..., Any], moody: tuple[Moody, str], tmp_path: Path
+) -> None:
+    endpoint, url = moody
+    endpoint.text = '{"choices": [{"message": {"content": null}, "finish_reason": "stop"}]}'
+    key = tmp_path / "key"
+    key.write_text("first\n")
+    async with serve(backend="openai", openai={"base_url": url, "model": "m", "api_key_file": str(key)}) as served:
+        await ask(served, "Hi.")
+        key.write_text("second one\n")
+        await ask(served, "Hi.")
+    assert endpoint.keys == ["Bearer first", "Bearer second one"]
 
 
 async def test_an_endpoint_that_cannot_be_reached_at_start_is_named(serve: Callable[..., Any]) -> None:

@@ -5,40 +5,16 @@ keep theirs until they age out. Clients look before each call and then connect a
 (the key was not written yet), the old ones stay in use until the files change again.
 """
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import cast
 
 import grpc
 import structlog
 
 from webagent_runtime.config import ClientTlsConfig, ConfigError, TlsConfig
+from webagent_runtime.secret_files import Watched, read
 
 log = structlog.get_logger()
-
-
-class Watched:
-    """Files, and whether they have changed since they were last asked about. Mounted Secrets change by a link."""
-
-    def __init__(self, files: Sequence[Path | None]) -> None:
-        self._files = [file for file in files if file is not None]
-        self._seen = self._look()
-
-    def changed(self) -> bool:
-        """True once for each change."""
-        before, self._seen = self._seen, self._look()
-        return self._seen != before
-
-    def _look(self) -> list[tuple[int, int, int] | None]:
-        return [_stamp(file) for file in self._files]
-
-
-def _stamp(file: Path) -> tuple[int, int, int] | None:
-    try:
-        status = file.stat()
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def server_credentials(tls: TlsConfig) -> grpc.ServerCredentials:
@@ -75,11 +51,3 @@ def channel_credentials(tls: ClientTlsConfig) -> grpc.ChannelCredentials:
         private_key=None if tls.key_file is None else read("tls.key_file", tls.key_file),
         certificate_chain=None if tls.cert_file is None else read("tls.cert_file", tls.cert_file),
     )
-
-
-def read(field: str, path: Path) -> bytes:
-    """A file that the configuration names; ConfigError if it cannot be read."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{field} {path}: {error.strerror}") from None

@@ -9,7 +9,6 @@ import hashlib
 import json
 import socket
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -17,9 +16,10 @@ import grpc.aio
 import structlog
 from opentelemetry import trace
 
-from webagent_runtime.certificates import Watched, channel_credentials, read
+from webagent_runtime.certificates import channel_credentials
 from webagent_runtime.config import ClientConfig, ConfigError
 from webagent_runtime.errors import ServiceError
+from webagent_runtime.secret_files import Token, Watched
 from webagent_runtime.server import METADATA_BYTES
 from webagent_runtime.telemetry import trace_headers, tracer
 
@@ -97,7 +97,7 @@ class _Channel(grpc.aio.Channel):
     def __init__(self, target: str, config: ClientConfig) -> None:
         self._target = target
         self._config = config
-        self._authorization = _authorization(config.token_file)
+        self._token = None if config.token_file is None else Token("token_file", config.token_file)
         tls = config.tls
         self._certificates = Watched([] if tls is None else [tls.ca_file, tls.cert_file, tls.key_file])
         self._inner = self._opened()
@@ -123,6 +123,9 @@ class _Channel(grpc.aio.Channel):
                 self._inner = renewed
                 log.info("certificate_renewed", target=self._target)
         return self._inner
+
+    def _authorization(self) -> tuple[tuple[str, str], ...]:
+        return () if self._token is None else (("authorization", f"Bearer {self._token.value()}"),)
 
     def unary_unary(self, method: str, *args: Any, **kwargs: Any) -> Any:
         return self._callable(lambda channel: channel.unary_unary(method, *args, **kwargs), method)
@@ -150,7 +153,7 @@ class _Channel(grpc.aio.Channel):
             span = tracer().start_span(method.lstrip("/"), kind=trace.SpanKind.CLIENT)
             with trace.use_span(span, end_on_exit=False):
                 headers = tuple(trace_headers().items())
-            sent = grpc.aio.Metadata(*(metadata or ()), *headers, *self._authorization)
+            sent = grpc.aio.Metadata(*(metadata or ()), *headers, *self._authorization())
             running = inner(request, timeout=timeout, metadata=sent, **options)
             running.add_done_callback(lambda ended: _end_span(span, ended))
             return running
@@ -220,9 +223,3 @@ def _options(config: ClientConfig) -> list[tuple[str, Any]]:
     if config.tls is not None and config.tls.server_name is not None:
         options.append(("grpc.ssl_target_name_override", config.tls.server_name))
     return options
-
-
-def _authorization(token_file: Path | None) -> tuple[tuple[str, str], ...]:
-    if token_file is None:
-        return ()
-    return (("authorization", f"Bearer {read('token_file', token_file).decode().strip()}"),)

@@ -64,7 +64,7 @@ class Server:
     async def start(self) -> None:
         """Binds all ports and answers calls; the services are not ready yet."""
         config = self._config
-        tokens = Tokens.read(config.tokens_file) if config.tokens_file is not None else None
+        tokens = Tokens(config.tokens_file) if config.tokens_file is not None else None
         server = grpc.aio.server(
             interceptors=[Observe(), Fail(), Admit(self._scopes, tokens)], options=_options(config)
         )

@@ -6,6 +6,7 @@ down, or refuses, leaves the verdict INVALID.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -14,8 +15,8 @@ from webagent.inference.v1 import inference_pb2 as inference
 from webagent.inference.v1 import inference_pb2_grpc
 from webagent_runtime.chat import Chat, ChatError, persist
 from webagent_runtime.client import open_channel
-from webagent_runtime.config import ConfigError
 from webagent_runtime.errors import from_rpc
+from webagent_runtime.secret_files import Token
 
 from webagent_evaluator.config import JudgeConfig
 from webagent_evaluator.judge import Exchange, Judge, NoJudge, Question, prompt_of
@@ -43,10 +44,10 @@ class ApiJudge:
     """A model behind an OpenAI-compatible API."""
 
     def __init__(self, config: JudgeConfig) -> None:
+        self._key = None if config.api_key_file is None else Token("judge.api_key_file", config.api_key_file)
         self._chat = Chat(
             base_url=config.endpoint,
             model=config.model,
-            key=_key(config),
             max_tokens=config.max_tokens,
             timeout_seconds=config.timeout_seconds,
             attempts=config.attempts,
@@ -56,7 +57,7 @@ class ApiJudge:
         """Asks the model."""
         prompt = prompt_of(question, intent)
         try:
-            reply = await self._chat.ask(prompt)
+            reply = await replace(self._chat, key=self._key.value() if self._key else None).ask(prompt)
         except ChatError as error:
             raise _no_verdict(error) from error
         return Exchange(prompt, reply, self._chat.model)
@@ -97,12 +98,3 @@ class InferenceJudge:
 
 def _no_verdict(error: ChatError) -> NoVerdictError:
     return NoVerdictError(_REASONS[error.cause], f"the judge gave no reply: {error}")
-
-
-def _key(config: JudgeConfig) -> str | None:
-    if config.api_key_file is None:
-        return None
-    try:
-        return config.api_key_file.read_text().strip()
-    except OSError as error:
-        raise ConfigError(f"judge.api_key_file {config.api_key_file}: {error.strerror}") from None

@@ -8,13 +8,13 @@ text. Every reply that cannot be trusted token by token says why in `degraded`. 
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 import structlog
 from webagent_runtime.config import ConfigError
 from webagent_runtime.errors import ServiceError
+from webagent_runtime.secret_files import Token
 
 from webagent_inference import errors
 from webagent_inference.backend import Ability, Finish, Interrupted, Sample, Sampling, Sink
@@ -44,7 +44,7 @@ class OpenAiBackend(FixedWeights):
     async def start(cls, config: OpenAiConfig, codec: Codec) -> "OpenAiBackend":
         """Connects, and finds out what replies carry."""
         session = aiohttp.ClientSession(
-            headers={"Authorization": f"Bearer {_key(config.api_key_file)}"} if config.api_key_file else {},
+            middlewares=[_shows(Token("openai.api_key_file", config.api_key_file))] if config.api_key_file else [],
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=config.connect_seconds),
             connector=aiohttp.TCPConnector(limit=0),
         )
@@ -228,8 +228,9 @@ def _json(body: str) -> dict[str, Any]:
     return answer
 
 
-def _key(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise ConfigError(f"openai.api_key_file {path}: {error.strerror}") from None
+def _shows(key: Token) -> aiohttp.ClientMiddlewareType:
+    async def show(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+        request.headers["Authorization"] = f"Bearer {key.value()}"
+        return await handler(request)
+
+    return show

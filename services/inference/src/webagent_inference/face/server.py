@@ -13,9 +13,9 @@ from typing import Any
 
 import structlog
 from aiohttp import web
-from webagent_runtime.certificates import Watched
 from webagent_runtime.config import ConfigError, TlsConfig
 from webagent_runtime.errors import ServiceError
+from webagent_runtime.secret_files import Watched
 from webagent_runtime.tokens import Tokens
 
 from webagent_inference import errors
@@ -66,7 +66,7 @@ class _Face:
     def __init__(self, config: FaceConfig, slot: Slot, limits: LimitsConfig) -> None:
         self._slot = slot
         self._limits = limits
-        self._tokens = Tokens.read(config.tokens_file) if config.tokens_file is not None else None
+        self._tokens = Tokens(config.tokens_file) if config.tokens_file is not None else None
 
     @web.middleware
     async def guard(self, request: web.Request, handler: Any) -> web.StreamResponse:
