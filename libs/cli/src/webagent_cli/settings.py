@@ -83,7 +83,12 @@ def trainer_run(run: Run, config: LoopConfig) -> dict[str, Any]:
             "seeds": rl.seeds.model_dump(),
             "held_out_seeds": config.eval.seeds.model_dump(),
             "agent": config.agent.model_dump(mode="json", exclude={"max_reply_tokens"}),
-            "sampling": {"temperature": rl.temperature, "max_tokens": config.agent.max_reply_tokens},
+            "sampling": {
+                "temperature": rl.temperature,
+                "max_tokens": config.agent.max_reply_tokens,
+                # What inference returns: of the distribution that was drawn from, whatever the temperature.
+                "logprobs": "processed",
+            },
             "optimizer": {"learning_rate": rl.learning_rate},
             **rl.model_dump(exclude={"seeds", "learning_rate", "temperature"}),
         },
