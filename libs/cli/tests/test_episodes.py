@@ -4,18 +4,25 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
 from webagent.evaluator.v1 import evaluator_pb2
 from webagent.rollout.v1 import rollout_pb2, rollout_pb2_grpc
 from webagent.trajectory.v1 import trajectory_pb2
+from webagent_cli.clients import Clients
 from webagent_cli.config import LoopConfig, load_loop
 from webagent_cli.episodes import Attempts, Job, Player, Trajectory, final_outcomes, jobs
-from webagent_cli.evaluation import evaluation_jobs, unsettled
+from webagent_cli.errors import RunError
+from webagent_cli.evaluation import evaluate, evaluation_jobs, player_of, refuse_other_settings, unsettled
 from webagent_cli.journal import mend, read_episodes
+from webagent_cli.progress import Display
+from webagent_cli.record import PhaseRecord, RunRecord
+from webagent_cli.runs import Run
+from webagent_runtime import delimited
 from webagent_runtime.client import open_channel
+from webagent_runtime.config import ConfigError
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -23,8 +30,9 @@ ROOT = Path(__file__).resolve().parents[3]
 class FlakyRollout(rollout_pb2_grpc.RolloutServiceServicer):
     """Speaks the contract; each episode is INVALID `faults` times before it is SCORED."""
 
-    def __init__(self, faults: int) -> None:
+    def __init__(self, faults: int, version: int = 0) -> None:
         self.faults = faults
+        self.version = version
         self.played: Counter[tuple[str, int]] = Counter()
         self.at_once = 0
         self.most_at_once = 0
@@ -38,6 +46,7 @@ class FlakyRollout(rollout_pb2_grpc.RolloutServiceServicer):
         self.played[key] += 1
         await asyncio.sleep(0)
         trajectory = Trajectory(episode=request.episode, status=trajectory_pb2.EPISODE_STATUS_SCORED)
+        trajectory.turns.add().spans.add(start=0, end=1, weights_version=self.version)
         trajectory.verdict.outcome = evaluator_pb2.OUTCOME_SUCCESS
         if self.played[key] <= self.faults:
             trajectory.status = trajectory_pb2.EPISODE_STATUS_INVALID
@@ -138,3 +147,43 @@ async def test_what_was_played_under_other_settings_is_played_again(config: Loop
     assert unsettled(Player("tested", "bc", config), todo, path) == []
     other = load_loop(ROOT / "configs" / "quick.yaml", {"agent.max_turns": 99})
     assert unsettled(Player("tested", "bc", other), todo, path) == todo
+
+
+async def test_a_reply_of_another_policy_version_ends_the_phase_and_is_not_kept(
+    config: LoopConfig, tmp_path: Path
+) -> None:
+    path = tmp_path / "episodes"
+    with pytest.RaisesGroup(pytest.RaisesExc(RunError, match="version 0, but version 5 replied")):
+        await play(FlakyRollout(faults=0, version=5), config, path, [Job("click-button", 1)])
+    assert read_episodes(path) == []
+
+
+def evaluated(run: Run, config: LoopConfig, phase: str) -> RunRecord:
+    """The record of a run whose phase is done, all of its episodes INVALID."""
+    record = RunRecord(phases={f"eval_{phase}": PhaseRecord(done=True)}, versions={"bc": 3})
+    player = player_of(run, config, record, phase)
+    for job in evaluation_jobs(config, phase):
+        delimited.append(run.episodes(phase), Trajectory(episode=player.spec(job)))
+    return record
+
+
+@pytest.mark.parametrize("phase", ["zero_shot", "bc"])
+async def test_an_evaluation_that_is_done_is_not_played_on(phase: str, config: LoopConfig, tmp_path: Path) -> None:
+    run, nobody = Run(tmp_path), cast("Clients", None)
+    record = evaluated(run, config, phase)
+    before = run.episodes(phase).read_bytes()
+    await evaluate(nobody, run, config, record, phase, Display())
+    assert run.episodes(phase).read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "change", [{"eval.seeds.count": 500}, {"eval.temperature": 0.5}, {"agent.max_turns": 99}], ids=str
+)
+def test_what_a_finished_evaluation_was_played_with_cannot_be_changed(
+    change: dict[str, float], config: LoopConfig, tmp_path: Path
+) -> None:
+    run = Run(tmp_path)
+    record = evaluated(run, config, "bc")
+    refuse_other_settings(run, config, record)
+    with pytest.raises(ConfigError, match=r"eval_bc of run .* is done"):
+        refuse_other_settings(run, load_loop(ROOT / "configs" / "quick.yaml", change), record)

@@ -24,6 +24,7 @@ from webagent.trajectory.v1 import trajectory_pb2
 from webagent_runtime import delimited
 
 from webagent_cli.config import AgentConfig, LoopConfig
+from webagent_cli.errors import RunError
 
 RETRYABLE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.ABORTED)
 BACKOFF_SECONDS = 1.0
@@ -81,10 +82,16 @@ class Player:
 
     def played(self, trajectory: Trajectory) -> bool:
         """Whether an episode was played under these settings, screenshots apart."""
-        then, now = trajectory_pb2.AgentSettings(), self._agent(screenshots=False)
-        then.CopyFrom(trajectory.episode.agent)
-        then.screenshots = False
+        then = trajectory_pb2.EpisodeSpec()
+        then.CopyFrom(trajectory.episode)
+        now = self.spec(Job(then.task.task_id, then.seed, then.agent.screenshots))
+        now.episode_id = then.episode_id
         return then == now
+
+    def strangers(self, trajectory: Trajectory) -> set[int]:
+        """Versions other than the player's that replied in an episode; a minimum lets newer ones through."""
+        replied = {span.weights_version for turn in trajectory.turns for span in turn.spans}
+        return replied - {self.min_version}
 
     def _agent(self, *, screenshots: bool) -> trajectory_pb2.AgentSettings:
         """Demonstrations are played as training is, all else as evaluations are."""
@@ -172,6 +179,7 @@ class Attempts:
     async def _settle(self, job: Job) -> Trajectory:
         for attempt in range(self._limits.attempts):
             trajectory = await self._attempt(job)
+            self._refuse_strangers(trajectory)
             if self._keep(trajectory):
                 delimited.append(self._path, trajectory)
             if trajectory.status == trajectory_pb2.EPISODE_STATUS_SCORED:
@@ -179,6 +187,13 @@ class Attempts:
             if attempt + 1 < self._limits.attempts:
                 await asyncio.sleep(BACKOFF_SECONDS)
         return trajectory
+
+    def _refuse_strangers(self, trajectory: Trajectory) -> None:
+        for version in self._player.strangers(trajectory):
+            raise RunError(
+                f"{self._player.phase} is played by policy version {self._player.min_version}, but version {version} "
+                "replied: the run has trained on since, so begin a new one"
+            )
 
     async def _attempt(self, job: Job) -> Trajectory:
         """One whole episode; a stack that is restarting is waited for within the episode's bound."""

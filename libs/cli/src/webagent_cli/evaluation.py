@@ -7,6 +7,7 @@ from pathlib import Path
 from webagent.env.v1 import env_pb2
 from webagent.evaluator.v1 import evaluator_pb2
 from webagent.trajectory.v1 import trajectory_pb2
+from webagent_runtime.config import ConfigError
 
 from webagent_cli.clients import CALL_SECONDS, Clients
 from webagent_cli.config import LoopConfig
@@ -14,6 +15,7 @@ from webagent_cli.episodes import DEMOS, Attempts, Job, Player, Trajectory, fina
 from webagent_cli.errors import RunError
 from webagent_cli.journal import mend, read_episodes
 from webagent_cli.progress import Display
+from webagent_cli.record import RunRecord
 from webagent_cli.runs import Run
 
 SCREENSHOT_SEEDS = 3
@@ -66,14 +68,35 @@ def evaluation_jobs(config: LoopConfig, phase: str) -> list[Job]:
     return jobs(config.tasks.ids, seeds, screenshots=SCREENSHOT_SEEDS)
 
 
+def player_of(run: Run, config: LoopConfig, record: RunRecord, phase: str) -> Player:
+    """The policy version that a phase of the loop evaluates, and how it draws."""
+    version = 0 if phase == "zero_shot" else record.versions[phase.removesuffix("_greedy")]
+    temperature = 0.0 if phase.endswith("_greedy") else config.eval.temperature
+    return Player(run.id, phase, config, temperature=temperature, min_version=version)
+
+
 async def evaluate(
-    clients: Clients, run: Run, config: LoopConfig, phase: str, display: Display, *, temperature: float, version: int
-) -> list[Trajectory]:
-    """One evaluation phase over the held-out seeds."""
-    player = Player(run.id, phase, config, temperature=temperature, min_version=version)
-    todo = evaluation_jobs(config, phase)
-    outcomes = await play_phase(clients, player, todo, run.episodes(phase), display)
-    return [outcomes[job.task, job.seed] for job in todo]
+    clients: Clients, run: Run, config: LoopConfig, record: RunRecord, phase: str, display: Display
+) -> None:
+    """One evaluation phase over the held-out seeds; a phase that is done stays as it is, INVALID episodes too."""
+    if record.phase(f"eval_{phase}").done:
+        return
+    player = player_of(run, config, record, phase)
+    await play_phase(clients, player, evaluation_jobs(config, phase), run.episodes(phase), display)
+
+
+def refuse_other_settings(run: Run, config: LoopConfig, record: RunRecord) -> None:
+    """Fails if an evaluation that is done was not played as the configuration says: its policy is gone."""
+    for name, entry in record.phases.items():
+        phase = name.removeprefix("eval_")
+        if phase == name or not entry.done:
+            continue
+        todo = evaluation_jobs(config, phase)
+        if len(_played(player_of(run, config, record, phase), todo, run.episodes(phase))) < len(todo):
+            raise ConfigError(
+                f"eval_{phase} of run {run.id} is done, with other tasks, seeds or settings of agent or eval: "
+                "leave them as they were, or begin a new run"
+            )
 
 
 async def demonstrate(clients: Clients, run: Run, config: LoopConfig, display: Display) -> list[Trajectory]:

@@ -19,8 +19,7 @@ from webagent_cli.clients import Clients
 from webagent_cli.config import LoopConfig, load_loop, parse_settings
 from webagent_cli.doctor import refuse_missing
 from webagent_cli.dryrun import print_plan
-from webagent_cli.episodes import Trajectory
-from webagent_cli.evaluation import demonstrate, evaluate
+from webagent_cli.evaluation import demonstrate, evaluate, refuse_other_settings
 from webagent_cli.memory import MemoryWatch
 from webagent_cli.models import prepare_model
 from webagent_cli.offers import check_offers
@@ -41,6 +40,8 @@ def train(path: Path, *, runs: Path, name: str | None, resume: bool, dry_run: bo
     interrupted = find_run(runs, name or LATEST) if resume else None
     config = load_loop(interrupted.config if interrupted else path, parse_settings(settings))
     check_offers(config)
+    if interrupted:
+        refuse_other_settings(interrupted, config, RunRecord.read(interrupted.record))
     if dry_run:
         print_plan(config, display.console)
         return
@@ -83,7 +84,7 @@ class Training:
         begun = time.monotonic()
         async with Clients(self.stack.addresses) as clients:
             trainer = TrainerRun(clients, self.run, self.config, self.stack, self.record, self.display)
-            await self._evaluate(clients, "zero_shot", version=0)
+            await self._evaluate(clients, "zero_shot")
             self.stack.start("trainer")
             if self.config.variant != "r1-zero":
                 with self._phase("demos"):
@@ -92,12 +93,12 @@ class Training:
                     await self._add_thoughts()
                 with self._phase("bc"):
                     await trainer.run_until_paused()
-                await self._evaluate(clients, "bc", version=self.record.versions["bc"])
+                await self._evaluate(clients, "bc")
             with self._phase("rl"):
                 await trainer.run_until_over()
-            await self._evaluate(clients, "rl", version=self.record.versions["rl"])
+            await self._evaluate(clients, "rl")
             if self.config.eval.greedy:
-                await self._evaluate(clients, "rl_greedy", version=self.record.versions["rl"], temperature=0.0)
+                await self._evaluate(clients, "rl_greedy")
             self.save()
             result = await write_result(clients, self.run, self.config, self.record)
         await asyncio.to_thread(write_report, self.run)
@@ -113,14 +114,9 @@ class Training:
     def _say_ready(self, service: str, seconds: float) -> None:
         self.display.say(f"  {service:<10} ready after {seconds:.1f} s")
 
-    async def _evaluate(
-        self, clients: Clients, phase: str, *, version: int, temperature: float | None = None
-    ) -> list[Trajectory]:
-        drawn = self.config.eval.temperature if temperature is None else temperature
+    async def _evaluate(self, clients: Clients, phase: str) -> None:
         with self._phase(f"eval_{phase}"):
-            return await evaluate(
-                clients, self.run, self.config, phase, self.display, temperature=drawn, version=version
-            )
+            await evaluate(clients, self.run, self.config, self.record, phase, self.display)
 
     @contextmanager
     def _phase(self, name: str) -> Iterator[None]:
