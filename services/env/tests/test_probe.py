@@ -4,6 +4,7 @@ import json
 
 import grpc.aio
 import pytest
+from aiohttp import web
 from webagent.env.v1 import env_pb2, probe_pb2
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -66,6 +67,27 @@ async def test_a_probe_that_cannot_work_says_why(play, service, reason):
     assert await refused(probe(page), reason) == "INVALID_REQUEST"
     page.session_id = "unknown"
     assert await refused(probe(page, javascript="1"), reason) == "SESSION_NOT_FOUND"
+
+
+async def test_an_error_page_is_no_content_and_a_missing_page_is(play, service, reason):
+    async def answers(request: web.Request) -> web.Response:
+        return web.Response(status=int(request.query["status"]), text="this page")
+
+    async def sends_away(request: web.Request) -> web.Response:
+        raise web.HTTPFound(request.query["to"])
+
+    service.pages.handlers |= {"answers": answers, "sends_away": sends_away}
+    page = await play("<p>a</p>")
+    text = "document.body.innerText"
+    for status in (404, 403):
+        there = await probe(page, url=f"{service.pages.url}/answers?status={status}", javascript=text)
+        assert there.value_json == '"this page"'
+    for status in (500, 503):
+        failing = probe(page, url=f"{service.pages.url}/answers?status={status}", javascript=text)
+        assert await refused(failing, reason) == "PROBE_FAILED"
+    away = "http://elsewhere.test/"  # where the session may not go
+    for url in (away, f"{service.pages.url}/sends_away?to={away}"):
+        assert await refused(probe(page, url=url, javascript=text), reason) == "PROBE_FAILED"
 
 
 async def test_a_probe_has_a_bound(play, reason):

@@ -2,7 +2,8 @@
 
 It resolves a name once, checks every address, and dials that very address: a redirect, a service worker or a name
 that changes its address gains nothing, because each connection passes here. Plain requests are sent on one by one;
-CONNECT (https, WebSockets) opens a tunnel. What is refused is answered 403 with the reason, and reaches nothing.
+CONNECT (https, WebSockets) opens a tunnel. What is refused is answered 403 with the reason, and reaches nothing; by
+the header `MARK` such an answer is told from a site's.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from webagent_env.policy import Policy
 
 log = structlog.get_logger()
 
+MARK = "x-webagent-egress"
 _HEAD_BYTES = 65_536
 _CHUNK = 65_536
 _DIAL_SECONDS = 10.0
@@ -204,7 +206,7 @@ class _Connection:
     async def _answer(self, error: _RefusedError) -> None:
         body = f"{error}\n".encode()
         head = f"HTTP/1.1 {error.status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len(body)}\r\n"
-        self._writer.write(f"{head}Connection: close\r\n\r\n".encode() + body)
+        self._writer.write(f"{head}{MARK}: refused\r\nConnection: close\r\n\r\n".encode() + body)
         with contextlib.suppress(ConnectionError):
             await self._writer.drain()
 

@@ -1,7 +1,7 @@
 """Reads one value of a session for the evaluator: of the agent's page in place, or of another address beside it.
 
 A page opened beside it is read once it is quiet, by the rule and the bound that hold for the agent's steps; the agent's
-own was waited for when it acted.
+own was waited for when it acted. An answer that says that the site failed, or that it was not reached, is no content.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from playwright.async_api import Error
 from webagent_env import errors
 from webagent_env.cdp import DocumentReplacedError, PageGoneError, ScriptError
 from webagent_env.context import SessionContext
+from webagent_env.egress import MARK
 from webagent_env.page import Tab
 from webagent_env.session import Session
 
@@ -66,7 +67,9 @@ async def _elsewhere(context: SessionContext, query: Query, settle: float) -> tu
     page = await context.probe_page()
     try:
         tab = await Tab.attach(page, context.scratch)
-        await page.goto(query.url, wait_until="load", timeout=0)
+        response = await page.goto(query.url, wait_until="load", timeout=0)
+        if response is not None and (response.status >= 500 or MARK in response.headers):
+            raise errors.probe_failed(f"{query.url} answers {response.status}: {(await response.text())[:200]}")
         await tab.finish(settle, None)
         value = await _value(tab, query)
         return json.dumps(value), page.url
