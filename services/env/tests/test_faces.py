@@ -77,6 +77,18 @@ async def test_gymnasiums_own_checker_passes(service):
     await asyncio.to_thread(check)
 
 
+async def test_gymnasium_renders_between_a_reset_and_a_step(service):
+    def check() -> None:
+        made = gymnasium.make("webagent/Task-v0", target=service.address, options=OPTIONS, render_mode="rgb_array")
+        text, info = made.reset(seed=3)
+        assert made.render().ndim == 3
+        _, reward, terminated, _, _ = made.step(solution(info["instruction"], text))
+        assert (reward, terminated) == (1.0, True)
+        made.close()
+
+    await asyncio.to_thread(check)
+
+
 async def test_an_mcp_client_plays_an_episode(service):
     async with Client(make_server(service.address)) as client:
         names = {tool.name for tool in (await client.list_tools()).tools}

@@ -264,3 +264,15 @@ async def test_screenshots_come_when_asked_for(play):
     both = await page.observe(env_pb2.OBSERVATION_KIND_SIMPLIFIED_HTML, env_pb2.OBSERVATION_KIND_SCREENSHOT)
     assert both.text == "<p>hello</p>"
     assert both.screenshot
+
+
+@pytest.mark.parametrize("around", ["{}", "<iframe srcdoc='{}'></iframe>"])
+async def test_a_screenshot_between_two_actions_leaves_the_numbers_and_the_observation_as_they_are(play, around):
+    page = await play(around.format('<button onclick="this.textContent = 1">go</button>'))
+    shot = await page.observe(env_pb2.OBSERVATION_KIND_SCREENSHOT)
+    assert (bool(shot.screenshot), shot.text) == (True, "")
+    refused = await page.click(9)
+    assert refused.result.status == env_pb2.ACTION_STATUS_REJECTED
+    assert refused.observation.text == page.opened.observation.text
+    assert (await page.click(0)).result.status == env_pb2.ACTION_STATUS_OK
+    assert '<button id="0">1</button>' in page.text

@@ -125,6 +125,11 @@ class View:
             "centresOnly": self.centres_only,
         }
 
+    @property
+    def numbered(self) -> bool:
+        """Whether it shows the numbers of elements."""
+        return self.kinds != {Kind.SCREENSHOT}
+
     def of(self, kinds: frozenset[Kind]) -> View:
         """The same view of other parts; none asked for means the session's own."""
         return replace(self, kinds=kinds) if kinds else self

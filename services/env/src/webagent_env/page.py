@@ -158,6 +158,8 @@ class Tab:
 
     async def _read_frames(self, seen: dict[str, Any], options: dict[str, Any] | None) -> None:
         """Puts what frames show into what the page shows."""
+        if options is not None and not (options["text"] or options["axtree"] or options["boxes"]):
+            return
         self._targets = None
         if options is None or not seen.get("frames"):
             self._frames.forget()

@@ -191,7 +191,7 @@ class Session:
         return await asyncio.shield(taken)
 
     async def observe(self, kinds: frozenset[Kind]) -> Observation:
-        """Reads the page as it is now; its numbers replace those of the observation before."""
+        """Reads the page as it is now; its numbers, if it shows any, replace those of the observation before."""
         return await self._guarded(lambda: self._read(self.spec.view.of(kinds)))
 
     async def first_observation(self) -> None:
@@ -273,8 +273,10 @@ class Session:
             return False
 
     async def _read(self, view: View) -> Observation:
-        self.observation, _, _ = await self.context.finish(view, self.spec.settle_timeout)
-        return self.observation
+        seen, _, _ = await self.context.finish(view, self.spec.settle_timeout)
+        if view.numbered:
+            self.observation = seen
+        return seen
 
     def _raise_fault(self) -> None:
         if self.fault is not None:

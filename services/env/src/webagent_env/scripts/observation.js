@@ -241,7 +241,6 @@
   }
 
   webagent.simplified = (options) => {
-    if (!options.text && !options.axtree && !options.boxes) return { text: "", truncated: false, labelled: [], framed: [] };
     const reader = new Reader(options);
     const { text, truncated } = reader.read();
     return { text: options.text || reader.framed.length ? text : "", truncated: options.text && truncated, labelled: reader.labelled, framed: reader.framed };

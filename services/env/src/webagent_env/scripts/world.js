@@ -2,8 +2,8 @@
 // actions point at.
 //
 // The page's scripts see none of this; the DOM is all that is shared. Elements are remembered by label in `labelled`,
-// never by an attribute written into the page, and a label means the newest observation's element. `framed` are the
-// frames of the newest observation, whose own documents have a world like this one each.
+// never by an attribute written into the page, and a label means the element of the newest observation that has
+// numbers. `framed` are that observation's frames, whose own documents have a world like this one each.
 (channel) => {
   const { TEXT_NODE, ELEMENT_NODE } = Node;
   const LONGEST_TEXT = 500;
@@ -261,11 +261,14 @@
     },
 
     observe(options) {
+      const where = { url: location.href, title: document.title };
+      // What shows no numbers leaves them as they are.
+      if (!options.text && !options.axtree && !options.boxes) return { text: "", truncated: false, labels: 0, ...where };
       view = options.view ?? null;
       const seen = api.simplified(options);
       labelled = seen.labelled;
       framed = seen.framed;
-      const answer = { text: seen.text, truncated: seen.truncated, labels: labelled.length, url: location.href, title: document.title };
+      const answer = { text: seen.text, truncated: seen.truncated, labels: labelled.length, ...where };
       if (framed.length) answer.frames = framed.map(partOf);
       if (options.axtree) Object.assign(answer, api.axtree(options, labelled, framed));
       if (options.boxes) answer.boxes = labelled.map(visibleBox);
