@@ -29,11 +29,12 @@ def error(code: StatusCode, reason: str) -> ServiceError:
 async def test_not_now_is_asked_again_however_long_an_outage_may_last() -> None:
     service = Service(
         error(StatusCode.RESOURCE_EXHAUSTED, "AT_CAPACITY"),
+        error(StatusCode.RESOURCE_EXHAUSTED, "SITE_BUSY"),
         error(StatusCode.UNAVAILABLE, "VERSION_NOT_READY"),
         error(StatusCode.UNAVAILABLE, "DRAINING"),
     )
     assert await persist(service.call, outage_seconds=0, on_refusal=service.refused) == "done"
-    assert service.refusals == ["AT_CAPACITY", "VERSION_NOT_READY", "DRAINING"]
+    assert service.refusals == ["AT_CAPACITY", "SITE_BUSY", "VERSION_NOT_READY", "DRAINING"]
 
 
 async def test_a_service_that_comes_back_in_time_is_asked_again() -> None:

@@ -1,9 +1,9 @@
 """Which faults are waited out, and for how long.
 
-A service that answers "not now" (no capacity, draining, weights not there yet) is asked again as it advises, for as
-long as the caller's own time bound lets us: to be full is no fault. A service that is down is asked again for
-`outage_seconds`, for a restarted one comes back; every call made this way is idempotent or leaves nothing behind.
-Any other error passes at once.
+A service that answers "not now" (no capacity, a site that is taken or being reset, draining, weights not there yet) is
+asked again as it advises, for as long as the caller's own time bound lets us: to be full is no fault. A service that is
+down is asked again for `outage_seconds`, for a restarted one comes back; every call made this way is idempotent or
+leaves nothing behind. Any other error passes at once.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from webagent_runtime.errors import ServiceError
 
 T = TypeVar("T")
 
-NOT_NOW = frozenset({"AT_CAPACITY", "DRAINING", "QUEUE_FULL", "VERSION_NOT_READY"})
+NOT_NOW = frozenset({"AT_CAPACITY", "SITE_BUSY", "DRAINING", "QUEUE_FULL", "VERSION_NOT_READY"})
 DOWN = frozenset({StatusCode.UNAVAILABLE, StatusCode.CANCELLED})
 FIRST_PAUSE_SECONDS = 0.1
 LONGEST_PAUSE_SECONDS = 5.0
