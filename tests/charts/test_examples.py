@@ -53,6 +53,15 @@ def test_production_differs_from_the_trial_where_it_must() -> None:
     assert len(rendered.all("Certificate")) == len(charts.SERVICES)
 
 
+def test_another_model_is_copied_for_the_trainer_as_for_inference() -> None:
+    rendered = chart_goldens.render_example("inference-another-model")
+    for kind, name in (("Deployment", "rel-inference"), ("StatefulSet", "rel-trainer")):
+        (spec,) = charts.pod_specs(rendered.one(kind, name))
+        variables = {each["name"]: each.get("value") for each in spec["initContainers"][0]["env"]}
+        assert variables["MODEL_URI"].endswith("/Qwen2.5-7B-Instruct")
+        assert variables["MODEL_PATH"] == charts.configuration(rendered, "inference")["model"]["path"]
+
+
 def test_a_service_elsewhere_is_called_where_it_is() -> None:
     rendered = chart_goldens.render_example("inference-elsewhere")
     assert charts.configuration(rendered, "rollout")["inference"]["target"] == "dns:///policy.example:443"

@@ -77,6 +77,16 @@ def test_the_trainer_s_model_is_written_by_the_image_that_carries_it() -> None:
     assert {"name": "storage", "mountPath": "/var/lib/webagent"} in first["volumeMounts"]
 
 
+@pytest.mark.parametrize("mode", ["service", "job"])
+def test_a_trainer_s_model_is_copied_from_its_address_in_either_mode(mode: str) -> None:
+    model = {"model.path": "/var/lib/webagent/models/base", "model.uri": "s3://b/base", "model.prepare": True}
+    given = REGISTRY | RUN | model | {"mode": mode, "payloads.existingSecret": "s3"}
+    (spec,) = charts.pod_specs(charts.render("trainer", values=given).one("Job" if mode == "job" else "StatefulSet"))
+    (first,) = spec["initContainers"]
+    assert {"name": "MODEL_URI", "value": "s3://b/base"} in first["env"]
+    assert first["envFrom"] == [{"secretRef": {"name": "s3"}}]
+
+
 def test_tls_moves_probes_and_clients() -> None:
     rendered = charts.case("webagent/everything-values")
     rollout = read(rendered, "rollout")

@@ -64,6 +64,8 @@ CONTRADICTIONS: list[tuple[str, dict[str, Any], str]] = [
     ("env", {"resources": None}, "must name cpu and memory"),
     ("inference", {"multinode.enabled": True}, "needs multinode.workerCommand"),
     ("trainer", {}, "mode job needs run"),
+    ("trainer", {**RUN, "model.prepare": True, "model.path": "/m/Qwen2.5-7B"}, "would write SmolLM2-135M-Instruct"),
+    ("inference", {"model.path": "/m/Qwen2.5-7B"}, "would write SmolLM2-135M-Instruct"),
     ("rollout", {"queue.url": "nats://a:b@nats:4222", "queue.provision.hook": True}, "name queue.urlSecret"),
     ("trainer", {**RUN, "nodes": 2}, "must hold ReadWriteMany"),
     ("webagent", {"global.imageRegistry": ""}, "build and push the images first"),

@@ -40,6 +40,9 @@ print(f"{path}: the model is there")
 {{/* Writes the default model, which inference's image carries, unless there is one. dict ctx, image */}}
 {{- define "common.prepareContainer" -}}
 {{- $ctx := .ctx -}}
+{{- if ne (base $ctx.Values.model.path | lower) "smollm2-135m-instruct" -}}
+{{- fail (printf "model.prepare would write SmolLM2-135M-Instruct to %s: name model.uri, or set model.prepare to false" $ctx.Values.model.path) -}}
+{{- end -}}
 name: model
 image: {{ .image }}
 imagePullPolicy: {{ $ctx.Values.image.pullPolicy }}

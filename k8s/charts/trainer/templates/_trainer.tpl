@@ -92,7 +92,7 @@ envFrom:
 {{- if and .Values.model.prepare (not .Values.model.uri) (not .Values.command) }}
 initContainers:
   - {{ include "common.prepareContainer" (dict "ctx" . "image" (include "common.imageOf" (dict "ctx" . "image" .Values.model.prepareImage))) | nindent 4 | trim }}
-{{- else if and $job (not .Values.command) }}
+{{- else if or .Values.model.uri (and $job (not .Values.command)) }}
 initContainers:
   - {{ include "common.modelContainer" (dict "ctx" . "envFrom" $envFrom "wait" .Values.model.waitSeconds) | nindent 4 | trim }}
 {{- end }}
