@@ -62,6 +62,14 @@ def test_another_model_is_copied_for_the_trainer_as_for_inference() -> None:
         assert variables["MODEL_PATH"] == charts.configuration(rendered, "inference")["model"]["path"]
 
 
+@pytest.mark.parametrize(("name", "billions"), [("inference-another-model", 7.6), ("production", 3.1)])
+def test_scratch_space_holds_three_times_the_weights(name: str, billions: float) -> None:
+    (spec,) = charts.pod_specs(chart_goldens.render_example(name).one("Deployment", "rel-inference"))
+    (tmp,) = [each for each in spec["volumes"] if each["name"] == "tmp"]
+    bytes_of_weights = 2e9 * billions
+    assert int(tmp["emptyDir"]["sizeLimit"].removesuffix("Gi")) * 2**30 > 3.5 * bytes_of_weights
+
+
 def test_a_service_elsewhere_is_called_where_it_is() -> None:
     rendered = chart_goldens.render_example("inference-elsewhere")
     assert charts.configuration(rendered, "rollout")["inference"]["target"] == "dns:///policy.example:443"
