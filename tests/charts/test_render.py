@@ -102,6 +102,18 @@ def test_tls_moves_probes_and_clients() -> None:
     assert plain["readinessProbe"]["grpc"] == {"port": 50051, "service": "webagent.env.v1.EnvironmentService"}
 
 
+@pytest.mark.parametrize("face", [True, False])
+def test_inference_s_certificate_names_every_service_that_serves_it(face: bool) -> None:
+    tls = {"tls.enabled": True, "tls.certManager.issuerRef": {"name": "ca"}, "face.enabled": face}
+    rendered = charts.render("inference", values=REGISTRY | tls)
+    services = {each["metadata"]["name"] for each in rendered.all("Service")}
+    assert "rel-inference-admin" in services
+    assert ("rel-inference-face" in services) == face
+    named = rendered.one("Certificate")["spec"]["dnsNames"]
+    assert {name for name in named if "." not in name} == services
+    assert {f"{name}.default.svc" for name in services} <= set(named)
+
+
 def test_env_tells_clients_the_address_of_its_own_pod() -> None:
     variables = {each["name"]: each for each in container(charts.case("env/default-values"))["env"]}
     assert variables["POD_IP"]["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIP"}}

@@ -123,7 +123,7 @@ spec:
 {{- end }}
 {{- end -}}
 
-{{/* One certificate for what the service serves and what it shows to others. */}}
+{{/* One certificate for what the service serves, by the name of each of its Services, and what it shows to others. */}}
 {{- define "common.certificate" -}}
 {{- $issuer := include "common.tlsIssuer" . | fromYaml -}}
 {{- if and (include "common.tls" .) (not .Values.tls.existingSecret) -}}
@@ -131,6 +131,7 @@ spec:
 {{- fail "TLS is on: name tls.existingSecret, or tls.certManager.issuerRef (global.tls.issuerRef)" -}}
 {{- end -}}
 {{- $name := include "common.fullname" . -}}
+{{- $suffixes := default (list) (include "common.spec" . | fromYaml).serviceSuffixes -}}
 apiVersion: cert-manager.io/v1
 kind: Certificate
 metadata:
@@ -142,10 +143,10 @@ spec:
     {{- toYaml $issuer | nindent 4 }}
   usages: [digital signature, key encipherment, server auth, client auth]
   dnsNames:
-    {{- range list $name (printf "%s-headless" $name) }}
-    - {{ . }}
-    - {{ . }}.{{ $.Release.Namespace }}.svc
-    - {{ . }}.{{ $.Release.Namespace }}.svc.cluster.local
+    {{- range concat (list "" "-headless") $suffixes }}
+    - {{ $name }}{{ . }}
+    - {{ $name }}{{ . }}.{{ $.Release.Namespace }}.svc
+    - {{ $name }}{{ . }}.{{ $.Release.Namespace }}.svc.cluster.local
     {{- end }}
 {{- end }}
 {{- end -}}

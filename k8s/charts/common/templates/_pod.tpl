@@ -1,6 +1,7 @@
 {{/*
 The pod of a service. The spec of a chart may name: service, port, healthPort, extraPorts, env, volumes, mounts,
-initContainers, command, args, probes (false: none), subdomain, restartPolicy, shm, hostUsers, podSecurityContext.
+initContainers, command, args, probes (false: none), subdomain, restartPolicy, shm, hostUsers, podSecurityContext,
+serviceSuffixes (of Services besides the two that every service has).
 Extra containers, volumes and objects that a user passes in go through unchanged.
 */}}
 

@@ -24,6 +24,7 @@ extraPorts:
   - name: face
     containerPort: 50072
   {{- end }}
+serviceSuffixes: [-admin{{ if .Values.face.enabled }}, -face{{ end }}]
 {{- if .Values.queue.enabled }}
 {{- with include "common.queueEnv" (dict "ctx" . "prefix" "WEBAGENT_INFERENCE") | trim }}
 env:
