@@ -186,6 +186,7 @@ GLOBAL: Schema = {
                         "monitoringEndpoint": {"type": "string"},
                         "account": {"type": "string"},
                         "peers": _objects(),
+                        "ports": {"type": "array", "items": PORT},
                     },
                 },
             },

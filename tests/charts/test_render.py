@@ -206,6 +206,30 @@ def test_traces_may_leave_to_the_collector_s_port() -> None:
     assert ports(**{"telemetry.otlpEndpoint": "https://otel.example"}) == {53, 4317}
 
 
+EXTERNAL = "global.nats.external"
+
+
+@pytest.mark.parametrize(
+    ("values", "ports"),
+    [
+        ({"queue.url": "nats://a:4333,nats://b:4334,tls://c"}, [4333, 4334, 4222]),
+        ({"queue.url": "nats://a:4333,nats://b:4333"}, [4333]),
+        ({"queue.url": "wss://queue.example,ws://b:8080/path,ws://c"}, [443, 8080, 80]),
+        ({"queue.url": "nats://[::1]:4333,nats://[::1]"}, [4333, 4222]),
+        ({f"{EXTERNAL}.url": "tls://nats.example:4443"}, [4443]),
+        ({f"{EXTERNAL}.url": "tls://nats.example:4443", "queue.urlSecret.name": "url"}, [4443]),
+        ({"queue.urlSecret.name": "url"}, [4222]),
+        ({f"{EXTERNAL}.ports": [4443, 4444], "queue.urlSecret.name": "url"}, [4443, 4444]),
+    ],
+    ids=str,
+)
+def test_a_queue_elsewhere_is_reached_at_its_own_ports(values: dict[str, Any], ports: list[int]) -> None:
+    payloads = {"payloads.uri": "s3://b/payloads"}
+    rules = charts.render("rollout", values=REGISTRY | payloads | values).one("NetworkPolicy")["spec"]["egress"]
+    (rule,) = [rule for rule in rules if rule["to"] == [{"namespaceSelector": {}}] and rule["ports"][0]["port"] != 53]
+    assert rule["ports"] == [{"port": port, "protocol": "TCP"} for port in ports]
+
+
 def test_a_training_job_is_indexed_and_finds_its_first_pod() -> None:
     rendered = charts.case("trainer/nodes-job-values")
     job = rendered.one("Job")

@@ -89,6 +89,20 @@ spec:
 {{- end }}
 {{- end -}}
 
+{{/* The ports of a queue elsewhere as a list of JSON: as they are named, else those of the URL's servers. */}}
+{{- define "common.queuePorts" -}}
+{{- $external := dig "nats" "external" (dict) (default (dict) .Values.global) -}}
+{{- $ports := default (list) $external.ports -}}
+{{- if not $ports -}}
+{{- range default "" (default $external.url .Values.queue.url) | splitList "," -}}
+{{- $usual := 4222 -}}
+{{- if hasPrefix "ws" . -}}{{- $usual = ternary 443 80 (hasPrefix "wss" .) -}}{{- end -}}
+{{- $ports = append $ports (int (default $usual (regexFind ":[0-9]+(/.*)?$" . | regexFind "[0-9]+"))) -}}
+{{- end -}}
+{{- end -}}
+{{- uniq $ports | toJson -}}
+{{- end -}}
+
 {{/* A queue elsewhere is not known by labels: its peers are named by global.nats.external.peers. */}}
 {{- define "common.egressToQueue" -}}
 {{- $external := dig "nats" "external" (dict) (default (dict) .Values.global) -}}
@@ -96,8 +110,10 @@ spec:
 - to:
     {{- toYaml (default (list (dict "namespaceSelector" (dict))) $external.peers) | nindent 4 }}
   ports:
-    - port: 4222
+    {{- range include "common.queuePorts" . | fromJsonArray }}
+    - port: {{ . }}
       protocol: TCP
+    {{- end }}
 {{- else }}
 {{- include "common.egressTo" (list (dict "component" "nats" "port" 4222)) }}
 {{- end }}
