@@ -96,6 +96,19 @@ class Pages:
         return web.Response(text=self._pages[name], content_type="text/html")
 
 
+class ReusedPages(Pages):
+    """The same, in contexts that serve one session after another."""
+
+    name = "reused"
+    reuses_contexts = True
+
+
+@pytest.fixture
+def reused_pages() -> ReusedPages:
+    """A suite for `make_service(limits, suites=[...])`."""
+    return ReusedPages()
+
+
 @dataclass
 class Service:
     """The running service and its stubs."""
@@ -196,13 +209,14 @@ async def open_on(
     html: str = "",
     *,
     task: str = "",
+    suite: str = "miniwob",
     seed: int = 0,
     bbox: bool = False,
     name: str = "",
     **options: Any,
 ) -> Play:
-    """Opens a session on a page or a MiniWoB task."""
-    suite, task_id = ("miniwob", task) if task else ("pages", service.pages.write(html))
+    """Opens a session on a page or a task, which is MiniWoB's unless it is said to be another suite's."""
+    suite, task_id = (suite, task) if task else ("pages", service.pages.write(html))
     if not bbox:
         options.setdefault("omit_attributes", ["data-bbox"])
     session_id = name or f"test-{next(_numbers)}-{task_id}"

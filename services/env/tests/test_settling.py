@@ -151,6 +151,57 @@ async def test_a_suggestion_list_that_waits_for_the_typing_to_end_is_in_the_next
 
 
 @pytest.mark.parametrize(
+    "begun",
+    [
+        "oninput='show(this.value)'",
+        "oninput='if (this.value === \"abcdef\") for (const n of [1, 2, 3, 4, 5, 6]) show(n)'",
+        "oninput='if (this.value === \"abcdef\") (async () => { for (const n of [1, 2, 3, 4, 5, 6]) await show(n) })()'",
+    ],
+    ids=["one for each key", "all at once", "one after another"],
+)
+async def test_every_request_of_an_action_is_waited_for_however_many_are_alike(play, service, begun):
+    async def answer(request: web.Request) -> web.Response:
+        await asyncio.sleep(0.4)
+        return web.Response(text=f"of {request.query['q']}")
+
+    service.pages.handlers["zip"] = answer
+    page = await play(
+        f"<input {begun}><p></p><script>const show = async (q) => {{ if (q === '') return; const r = await fetch(`/zip?q=${{q}}`);"
+        " document.querySelector('p').append(await r.text()) }</script>"
+    )
+    for times in (1, 2):
+        await page.act('do(action="Type", argument="abcdef", element="0")')
+        assert page.text.count("of") == 6 * times
+
+
+async def test_what_a_page_polled_is_waited_for_in_the_next_session_of_its_context(
+    make_service, open_play, reused_pages
+):
+    asked = asyncio.Event()
+
+    async def answer(_: web.Request) -> web.Response:
+        asked.set()
+        await asyncio.sleep(0.5)
+        return web.Response(text="answered")
+
+    reused_pages.handlers["poll"] = answer
+    polls = reused_pages.write("<p></p>")
+    asks = reused_pages.write(
+        "<p></p><script>fetch('/poll').then((r) => r.text())"
+        ".then((t) => { document.querySelector('p').textContent = t })</script>"
+    )
+    async for service in make_service(SessionsConfig(warm_contexts=0), suites=[reused_pages]):
+        first = await open_play(service, task=polls, suite="reused", name="first")
+        await first.ask("void fetch('/poll')")
+        await asyncio.wait_for(asked.wait(), 20)
+        context = service.pool.get("first").context
+        await service.pool.close("first")
+        second = await open_play(service, task=asks, suite="reused", name="second")
+        assert service.pool.get("second").context is context
+        assert second.text == "<p>answered</p>"
+
+
+@pytest.mark.parametrize(
     "poll",
     [
         "setInterval(() => fetch('/poll?n=' + n++).then(show), 30)",

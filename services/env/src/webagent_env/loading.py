@@ -1,15 +1,14 @@
 """What a tab is loading on behalf of the action: its requests and navigations, from begin to end.
 
 A page that polls begins requests for ever. A request counts as a poll, and keeps no step waiting, once an equal one
-was begun while no action was under way, or three times within one action. Equal means the same method, address and
-body but for their digits, so that a counter or the time in it makes no difference.
+was begun while no action was under way; however often an action begins equal ones, all of them are its own. Equal means
+the same method, address and body but for their digits, so that a counter or the time in it makes no difference.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections import Counter
 from typing import Any
 
 # Streams stay open as long as the page does; a page that has one is quiet all the same.
@@ -33,7 +32,6 @@ class Loading:
         self._frames = 0  # loads of frames since the action began or ended
         self._restless = False
         self._polls: set[str] = set()
-        self._times: Counter[str] = Counter()
 
     @property
     def busy(self) -> bool:
@@ -47,7 +45,12 @@ class Loading:
         self._acting = True
         self._navigations.clear()
         self._requests.clear()
-        self._times.clear()
+
+    def begin_anew(self) -> None:
+        """The tab was wiped: its next page is an action's, as its first was, and no poll is known."""
+        self._acting = True
+        self.begin()
+        self._polls.clear()
 
     def end(self) -> None:
         """The action's page was read: what loads from now on belongs to nobody."""
@@ -79,8 +82,7 @@ class Loading:
         if event.get("type") in _BY_SCRIPTS:
             request = event["request"]
             key = _DIGITS.sub("#", f"{request['method']} {request['url']} {request.get('postData', '')}"[:2000])
-            self._times[key] += 1
-            if (not self._acting or self._times[key] > _REPEATS) and len(self._polls) < _MOST_POLLS:
+            if not self._acting and len(self._polls) < _MOST_POLLS:
                 self._polls.add(key)
             if key in self._polls:
                 return

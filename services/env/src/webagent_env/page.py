@@ -25,6 +25,8 @@ from webagent_env.scratch import Scratch
 # What a browser shows when it is asked for as a page; anything else it downloads.
 _SHOWN = ("text/", "image/", "audio/", "video/", "application/xhtml", "application/xml", "application/json")
 _CALLED = 'typeof value === "function" ? value() : value'
+_FAILED = """location.protocol === "chrome-error:" ||
+    performance.getEntriesByType("navigation").some((document) => document.responseStatus >= 500)"""
 
 
 def page_script(ended: str) -> str:
@@ -127,6 +129,13 @@ class Tab:
         """The value of an expression, or of the function that it is, in the page's own world; it must be JSON."""
         return await self._link.evaluate(f"(() => {{ const value = (\n{expression}\n); return {_CALLED}; }})()")
 
+    async def failed(self) -> bool:
+        """Whether its document is an error page: the browser's, the proxy's, or that of a site that failed."""
+        try:
+            return bool(await self.evaluate(_FAILED))
+        except (ScriptError, DocumentReplacedError):
+            return False
+
     async def finish(self, bound: float, options: dict[str, Any] | None) -> dict[str, Any]:
         """Waits until the page is quiet, at most `bound` seconds, and reads it (see world.js); None: only waits."""
         deadline = time.monotonic() + bound
@@ -216,6 +225,7 @@ class Tab:
         await self.call("wipe")
         await self._link.send("Storage.clearDataForOrigin", origin=origin, storageTypes="all")
         self.origins.clear()
+        self._loading.begin_anew()
 
     async def wait_closed(self, bound: float) -> None:
         """Waits until a page that closed itself is gone."""
