@@ -55,12 +55,12 @@ class Assembly:
             self._by_episode.update(dict.fromkeys(group.open, group))
 
     def settle(self, episode_id: str, outcome: str, trajectory: trajectory_pb2.Trajectory | None) -> None:
-        """Takes an episode's final outcome; SCORED ones bring their trajectory."""
+        """Takes the final outcome of an open episode, once; SCORED ones bring their trajectory."""
         with self._bell:
-            self._newest.append(outcome)
             group = self._by_episode.pop(episode_id, None)
             if group is None:
                 return
+            self._newest.append(outcome)
             group.open.discard(episode_id)
             if trajectory is not None:
                 group.scored[episode_id] = trajectory
@@ -73,10 +73,10 @@ class Assembly:
         with self._bell:
             return self._newest.count("INVALID") / (self._newest.maxlen or 1)
 
-    def overdue(self, now: float) -> list[str]:
-        """Open episodes whose group's deadline is past."""
+    def overdue(self, now: float) -> list[Group]:
+        """Groups with open episodes whose deadline is past."""
         with self._bell:
-            return [episode for episode, group in self._by_episode.items() if group.deadline <= now]
+            return [group for group in self._groups.values() if group.open and group.deadline <= now]
 
     def next_deadline(self) -> float | None:
         """The earliest deadline of an open episode."""

@@ -51,6 +51,10 @@ CREATE TABLE IF NOT EXISTS late (
     UNIQUE (episode_id, outcome)
 ) STRICT;
 """
+_ENTRIES = """
+SELECT episode_id, group_id, iteration, suite, task_id, seed, min_version, deadline, outcome, archive_offset
+FROM episodes
+"""
 
 
 class LedgerError(Exception):
@@ -167,13 +171,11 @@ class Ledger:
 
     def unfinished(self) -> list[Entry]:
         """Episodes that are open, or scored and unused, oldest first."""
-        with self._lock:
-            rows = self._db.execute(
-                "SELECT episode_id, group_id, iteration, suite, task_id, seed, min_version, deadline, outcome,"
-                " archive_offset FROM episodes WHERE outcome IS NULL OR (outcome = 'SCORED' AND use IS NULL)"
-                " ORDER BY rowid"
-            ).fetchall()
-        return [Entry(*row) for row in rows]
+        return self._entries("outcome IS NULL OR (outcome = 'SCORED' AND use IS NULL)")
+
+    def settled(self, group_id: str) -> list[Entry]:
+        """The group's episodes that have an outcome, oldest first."""
+        return self._entries("group_id = ? AND outcome IS NOT NULL", group_id)
 
     def counts(self) -> dict[str, int]:
         """How many episodes stand where, under the contract's names."""
@@ -187,3 +189,8 @@ class Ledger:
             if outcome == "SCORED":
                 counts["unused" if use is None else use.lower()] += number
         return counts | {"late": int(late)}
+
+    def _entries(self, condition: str, *values: str) -> list[Entry]:
+        with self._lock:
+            rows = self._db.execute(f"{_ENTRIES} WHERE {condition} ORDER BY rowid", values).fetchall()
+        return [Entry(*row) for row in rows]

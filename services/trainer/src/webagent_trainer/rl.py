@@ -219,9 +219,20 @@ class Reinforcement:
 
     def _expire(self) -> None:
         """Enters EXPIRED for episodes whose deadline passed in silence."""
-        for episode_id in self._assembly.overdue(time.time() - self._config.grace_seconds):
-            if self._ledger.settle(episode_id, "EXPIRED", reason="SILENT"):
-                self._assembly.settle(episode_id, "EXPIRED", None)
+        for group in self._assembly.overdue(time.time() - self._config.grace_seconds):
+            for episode_id in group.open.copy():
+                self._ledger.settle(episode_id, "EXPIRED", reason="SILENT")
+            self._settle_as_entered(group)
+
+    def _settle_as_entered(self, group: Group) -> None:
+        """Gives a group in play the outcomes that the ledger holds, whoever entered them and however early."""
+        for entry in self._ledger.settled(group.group_id):
+            if entry.episode_id not in group.open or entry.outcome is None:
+                continue
+            trajectory = None
+            if entry.outcome == "SCORED" and entry.archive_offset is not None:
+                trajectory = self._archive.read(entry.archive_offset)
+            self._assembly.settle(entry.episode_id, entry.outcome, trajectory)
 
     def _check_invalid(self) -> None:
         bound = self._config.invalid
@@ -286,6 +297,8 @@ class Reinforcement:
                 if entry.archive_offset is not None:
                     group.scored[entry.episode_id] = self._archive.read(entry.archive_offset)
             self._assembly.add(group)
+            # An outcome that came since the ledger was read found no group to go to.
+            self._settle_as_entered(group)
             # Whether they were dispatched before the crash is not known; the queue drops what it holds already.
             if group.deadline > time.time():
                 self._ask(group, self._run.lineage.version)

@@ -1,0 +1,130 @@
+"""What an iteration holds to when outcomes, ends and faults come at awkward moments."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from webagent.trajectory.v1 import trajectory_pb2
+from webagent_runtime.config import validate
+from webagent_runtime.queue import Queue
+from webagent_trainer.board import Board
+from webagent_trainer.books import Books, open_books
+from webagent_trainer.config import RunConfig
+from webagent_trainer.crew import Crew
+from webagent_trainer.exchange import Exchange
+from webagent_trainer.ledger import Entry
+from webagent_trainer.methods import method_of
+from webagent_trainer.rl import Reinforcement
+from webagent_trainer.run import Run
+from webagent_trainer.testing import make_turn
+
+SECONDS = 60.0
+
+
+class Scene:
+    """A run of which any part of the past can be made up, on a real queue, ledger, archive and learner."""
+
+    def __init__(self, queue: Queue, crew: Crew, model: Path, directory: Path) -> None:
+        self.queue, self.crew, self.model, self.directory = queue, crew, model, directory
+        self.opened: list[Books] = []
+
+    async def begin(self, **rl: Any) -> Reinforcement:
+        """The phase of a trainer that has just started, from the newest checkpoint if there is one."""
+        block = {"suite": "toy", "tasks": ["a"], "seeds": {"first": 0, "count": 10_000}, "iterations": 1, "groups": 1}
+        block |= {"group_size": 2, "kl_coefficient": 0.0, "grace_seconds": 0.1, "sampling": {"max_tokens": 8}} | rl
+        values = {"run_directory": self.directory, "model": self.model, "rl": block, "deepspeed": {"threads": 1}}
+        config = validate(RunConfig, values, source="test")
+        assert config.rl is not None
+        self.board = Board(self.directory.name)
+        books = open_books(config, self.board)
+        assert books is not None
+        self.books = books
+        self.opened.append(books)
+        self.run = Run(
+            config, crew=self.crew, exchange=Exchange(asyncio.get_running_loop(), self.queue), board=self.board
+        )
+        phase = Reinforcement(self.run, config.rl, books, method_of(self.crew, config.rl, seed=0))
+        optimizer = config.rl.optimizer
+
+        def resume() -> None:
+            self.crew.begin(config.deepspeed)
+            checkpoint = self.run.resume()
+            phase.restore(checkpoint.state["progress"] if checkpoint else {})
+            self.run.open(checkpoint, optimizer, after=None, reference=False, temperature=1.0)
+
+        await asyncio.to_thread(resume)
+        return phase
+
+    def enter(self, *names: str, iteration: int = 0, seconds: float = SECONDS) -> None:
+        """Enters a group of these episodes."""
+        deadline = time.time() + seconds
+        self.books.ledger.enter(Entry(name, names[0], iteration, "toy", "a", 1, 0, deadline) for name in names)
+
+    def score(self, name: str, reward: float = 1.0) -> trajectory_pb2.Trajectory:
+        """Archives a played episode and enters its outcome."""
+        trajectory = trajectory_pb2.Trajectory(
+            run_id=self.run.run_id,
+            status=trajectory_pb2.EPISODE_STATUS_SCORED,
+            reward=reward,
+            turns=[make_turn([1, 2], [3, 4], [-1.0, -1.0])],
+        )
+        trajectory.episode.episode_id = name
+        offset = self.books.archive.append(trajectory)
+        self.books.ledger.settle(name, "SCORED", reward=reward, archive_offset=offset)
+        return trajectory
+
+    def counts(self, *names: str) -> Sequence[int]:
+        """Of the ledger, by name."""
+        counts = self.books.ledger.counts()
+        return tuple(counts[name] for name in names)
+
+
+@pytest.fixture
+def scene(queue: Queue, crew: Crew, tiny_model: Path, tmp_path: Path) -> Iterator[Scene]:
+    made = Scene(queue, crew, tiny_model, tmp_path / f"{tmp_path.parent.name}-{tmp_path.name}")
+    yield made
+    for books in made.opened:
+        books.ledger.close()
+
+
+async def test_an_outcome_that_comes_while_a_run_is_taken_up_is_not_lost(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phase = await scene.begin()
+    scene.enter("early", "amid", seconds=600)
+    scene.score("early")
+    unfinished = scene.books.ledger.unfinished
+
+    def read_just_before_the_outcome() -> list[Entry]:
+        entries = unfinished()
+        if any(entry.outcome is None for entry in entries):
+            scene.books.assembly.settle("amid", "SCORED", scene.score("amid"))
+        return entries
+
+    monkeypatch.setattr(scene.books.ledger, "unfinished", read_just_before_the_outcome)
+    async with asyncio.timeout(SECONDS):
+        await asyncio.to_thread(phase.run)
+    assert scene.counts("dispatched", "scored", "no_variance", "late") == (2, 2, 2, 0)
+
+
+async def test_an_outcome_that_only_the_ledger_has_completes_its_group_at_the_deadline(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phase = await scene.begin()
+    scene.enter("told", "untold", seconds=1)
+    scene.score("told")
+    dispatch = scene.run.exchange.dispatch
+
+    def dispatch_just_before_the_outcome(requests: Sequence[trajectory_pb2.RolloutRequest]) -> None:
+        dispatch(requests)
+        scene.score("untold")
+
+    monkeypatch.setattr(scene.run.exchange, "dispatch", dispatch_just_before_the_outcome)
+    async with asyncio.timeout(SECONDS):
+        await asyncio.to_thread(phase.run)
+    assert scene.counts("dispatched", "scored", "no_variance") == (2, 2, 2)
