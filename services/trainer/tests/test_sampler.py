@@ -69,3 +69,10 @@ def test_a_task_that_is_new_since_the_checkpoint_starts_unknown() -> None:
     resumed.restore(old.state())
     assert resumed.success["half"] == 0.5
     assert resumed.success["easy"] > 0.5
+
+
+def test_a_group_of_a_task_that_is_no_longer_configured_teaches_the_sampler_nothing() -> None:
+    source = sampler()
+    before = source.state()
+    source.learn("removed", 1.0)
+    assert source.state() == before

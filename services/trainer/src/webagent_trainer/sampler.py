@@ -50,7 +50,12 @@ class TaskSampler:
         return [(task, self._chance.randrange(self._seeds.first, self._seeds.end)) for task in drawn]
 
     def learn(self, task: str, success: float) -> None:
-        """Takes a group's mean reward, from 0 to 1, into its task's running success and variance."""
+        """Takes a group's mean reward, from 0 to 1, into its task's running success and variance.
+
+        Groups may outlive their task's place in the configuration: then there is nothing to learn for.
+        """
+        if task not in self._success:
+            return
         memory = self._config.memory
         success = min(max(success, 0.0), 1.0)
         self._success[task] = memory * self._success[task] + (1.0 - memory) * success
