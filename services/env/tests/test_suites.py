@@ -35,6 +35,7 @@ class Shop:
         self.refuses = False
         self.resetting: asyncio.Event | None = None
         self.url = ""
+        self.runner = web.AppRunner(self.application(), shutdown_timeout=0.1)
 
     def application(self) -> web.Application:
         application = web.Application()
@@ -69,12 +70,11 @@ class Shop:
 @pytest_asyncio.fixture(loop_scope="session")
 async def shop() -> AsyncIterator[Shop]:
     site = Shop()
-    runner = web.AppRunner(site.application(), shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    site.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    await site.runner.setup()
+    await web.TCPSite(site.runner, "127.0.0.1", 0).start()
+    site.url = f"http://127.0.0.1:{site.runner.addresses[0][1]}"
     yield site
-    await runner.cleanup()
+    await site.runner.cleanup()
 
 
 def entry(number: int, start: str, kind: str = "string_match", **more) -> dict:
@@ -168,6 +168,29 @@ async def test_a_site_that_is_broken_makes_no_session(make_service, arena, shop,
         assert shop.logins == 2
         shop.refuses = False
         assert (await create(service, 0, "a")).session.session_id == "a"
+
+
+async def click_out(service, name: str, index: int) -> env_pb2.StepResponse:
+    step = env_pb2.StepRequest(session_id=name, step_index=index, action_text='do(action="Click", element="0")')
+    return await service.environment.Step(step, timeout=60)
+
+
+async def test_a_site_that_goes_down_ends_its_sessions_and_an_error_of_a_site_that_is_well_none(
+    make_service, arena, shop, reason
+):
+    async for service in make_service(SessionsConfig(reset_timeout_seconds=90), suites=[arena()]):
+        for name in ("answering", "gone"):
+            await create(service, 0, name)
+            shop.status, shop.broken = 500, "/signout"
+            assert (await click_out(service, name, 0)).observation.title == "/signout"
+            if name == "answering":
+                shop.status, shop.broken = 503, ""
+            else:
+                await shop.runner.cleanup()
+            assert await refused(click_out(service, name, 1), reason) == "SITE_UNAVAILABLE"
+            asked = service.probes.Probe(probe_pb2.ProbeRequest(session_id=name, javascript="1"), timeout=30)
+            assert await refused(asked, reason) == "SITE_UNAVAILABLE"
+            shop.status = 200
 
 
 @pytest.mark.slow

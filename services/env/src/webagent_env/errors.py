@@ -1,7 +1,7 @@
 """What a caller may be told: one function a reason, each naming the boundary that failed.
 
 An action that the page refused is none of these; it is an outcome of `Step` (see `actions.Failed` and `Rejected`).
-Environment faults (`browser_crashed`, `step_timeout`, ...) must never be taken for a reward of zero.
+Environment faults (`browser_crashed`, `site_lost`, ...) must never be taken for a reward of zero.
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ def task_not_found(suite: str, task_id: str, nearest: str) -> ServiceError:
 def site_unavailable(site: str, why: str) -> ServiceError:
     """A site of the task is down, broken, or does not let us sign in: its tasks are invalid until it is well."""
     return ServiceError(StatusCode.UNAVAILABLE, "SITE_UNAVAILABLE", f"site {site!r}: {why}", retry_after=10.0)
+
+
+def site_lost(session_id: str, why: str) -> ServiceError:
+    """A site of the task broke under the session; nothing about the episode can be concluded from it."""
+    return ServiceError(StatusCode.ABORTED, "SITE_UNAVAILABLE", f"session {session_id!r}: {why}")
 
 
 def site_busy(site: str, why: str) -> ServiceError:

@@ -71,6 +71,8 @@ async def _elsewhere(context: SessionContext, query: Query, settle: float) -> tu
         if response is not None and (response.status >= 500 or MARK in response.headers):
             raise errors.probe_failed(f"{query.url} answers {response.status}: {(await response.text())[:200]}")
         await tab.finish(settle, None)
+        if await tab.failed():
+            raise errors.probe_failed(f"{query.url} led to {page.url}, which is an error page")
         value = await _value(tab, query)
         return json.dumps(value), page.url
     except Error as error:

@@ -2,7 +2,7 @@
 
 A step runs in a task of its own, so a caller that goes away in the middle changes nothing: the step ends, its outcome
 is recorded, and a retry with the same index gets it. Errors are recorded likewise. After an environment fault (a dead
-browser, a page that does not answer) every further call fails with that fault.
+browser, a page that does not answer, a site that broke) every further call fails with that fault.
 """
 
 from __future__ import annotations
@@ -244,6 +244,7 @@ class Session:
             action = replace(action, files=tuple(replace(file, content=b"") for file in action.files))
         acted = time.monotonic() - started
         self.observation, ended, timings = await self.context.finish(self.spec.view, self.spec.settle_timeout)
+        await self._require_health()
         timings.act = acted
         if ended is None:
             ended = await self._ask_whether_ended()
@@ -274,9 +275,18 @@ class Session:
 
     async def _read(self, view: View) -> Observation:
         seen, _, _ = await self.context.finish(view, self.spec.settle_timeout)
+        await self._require_health()
         if view.numbered:
             self.observation = seen
         return seen
+
+    async def _require_health(self) -> None:
+        try:
+            await self.claim.require_health(await self.context.active())
+        except ServiceError as error:
+            log.warning("session_lost", session_id=self.spec.session_id, why=error.message)
+            self.fault = self.fault or errors.site_lost(self.spec.session_id, error.message)
+            raise self.fault from error
 
     def _raise_fault(self) -> None:
         if self.fault is not None:

@@ -61,6 +61,11 @@ class SiteClaim(Claim):
             raise
         self.storage_state = merged([state for _, state in self._logins])
 
+    async def require_health(self, tab: Tab) -> None:
+        """Asks the sites once the tab shows an error page: where all of them are well, that page is the agent's."""
+        if await tab.failed():
+            await asyncio.gather(*(site.require_health(again=True) for site in self._sites))
+
     async def release(self) -> None:
         """Gives everything back; the second time, nothing."""
         for site, state in self._logins:

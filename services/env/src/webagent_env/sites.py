@@ -81,9 +81,9 @@ class Site:
                 self.resetting = asyncio.create_task(self._reset(), name=f"reset-{self.name}")
                 self.resetting.add_done_callback(lambda task: task.cancelled() or task.exception())
 
-    async def require_health(self) -> None:
-        """Returns if the site is well; else the session must not begin."""
-        if time.monotonic() < self._well_until:
+    async def require_health(self, *, again: bool = False) -> None:
+        """Returns if the site is well; else no session can go on. `again`: what is known of a moment ago won't do."""
+        if time.monotonic() < self._well_until and not again:
             return
         address = self.config.url + self.config.health_path
         try:

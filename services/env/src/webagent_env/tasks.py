@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 if TYPE_CHECKING:
     from webagent_env.browser import Browser
     from webagent_env.context import SessionContext
+    from webagent_env.page import Tab
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,9 @@ class Claim:
     storage_state = ""
     # Whether the session came to be: from then on its task may have changed the sites.
     played = False
+
+    async def require_health(self, tab: Tab) -> None:
+        """Raises if the tab shows no page of the task's because one of its sites is out of order."""
 
     async def release(self) -> None:
         """Gives everything back."""
