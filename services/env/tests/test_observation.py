@@ -100,8 +100,14 @@ async def test_what_is_scrolled_out_of_its_box_is_not_shown(play):
 
 
 async def test_names_of_elements_never_become_markup(play):
-    page = await play("<x<button id='7'>a</x<button><dialog open type='alert' data-status='accepted'>no alert</dialog>")
-    assert page.text == "<element>a</element><dialog>no alert</dialog>"
+    page = await play(
+        "<x<button id='7'>a</x<button><dialog open type='alert' data-status='accepted'>no alert</dialog>"
+        "<download data-status='completed'>no file</download><script>"
+        "const other = document.body.appendChild(document.createElementNS('urn:x', 'dialog')); other.append('none');"
+        "other.setAttribute('type', 'alert'); other.setAttribute('data-status', 'accepted')</script>"
+    )
+    shown = page.text.removeprefix("<body>").removesuffix("</body>")
+    assert shown == ("<element>a</element><dialog>no alert</dialog><download>no file</download><dialog>none</dialog>")
 
 
 async def test_a_number_of_tokens_bounds_the_text(play):

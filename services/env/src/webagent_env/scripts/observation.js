@@ -6,6 +6,7 @@
   const CLICKABLE_ROLES = new Set(["button", "tab", "link", "checkbox", "menuitem", "menuitemcheckbox", "menuitemradio", "radio"]);
   const CONTROLS = new Set(["A", "BUTTON"]);
   const FRAME_TAGS = new Set(["IFRAME", "FRAME"]);
+  const NOTICES = new Set(["dialog", "download"]);
   const SKIPPED_TAGS = new Set(["SCRIPT", "STYLE", "NOSCRIPT", "TEMPLATE", "HEAD", "LINK", "META"]);
   const PLAIN_NAME = /^[A-Za-z][A-Za-z0-9:_.-]*$/;
   const DEEPEST = 600;
@@ -183,8 +184,8 @@
       const written = [];
       for (const name of [...ATTRIBUTES, "data-status"]) {
         if (this.omitted.has(name)) continue;
-        // Elements of this name tell of JavaScript dialogs; a page's own must not pass for one.
-        if (tag === "DIALOG" && (name === "type" || name === "data-status")) continue;
+        // Elements of these names tell of JavaScript dialogs and of downloads; a page's own must not pass for one.
+        if (NOTICES.has(tag.toLowerCase()) && (name === "type" || name === "data-status")) continue;
         if (name === "value" && tag === "INPUT" && live["data-value"] !== undefined) continue;
         const raw = live[name] ?? element.getAttribute(name);
         if (raw === null || raw === undefined) continue;
