@@ -154,8 +154,8 @@ async def test_a_suggestion_list_that_waits_for_the_typing_to_end_is_in_the_next
     "begun",
     [
         "oninput='show(this.value)'",
-        "oninput='if (this.value === \"abcdef\") for (const n of [1, 2, 3, 4, 5, 6]) show(n)'",
-        "oninput='if (this.value === \"abcdef\") (async () => { for (const n of [1, 2, 3, 4, 5, 6]) await show(n) })()'",
+        "oninput='if (this.value === \"abcdef\") for (const n of NUMBERS) show(n)'",
+        "oninput='if (this.value === \"abcdef\") (async () => { for (const n of NUMBERS) await show(n) })()'",
     ],
     ids=["one for each key", "all at once", "one after another"],
 )
@@ -166,7 +166,8 @@ async def test_every_request_of_an_action_is_waited_for_however_many_are_alike(p
 
     service.pages.handlers["zip"] = answer
     page = await play(
-        f"<input {begun}><p></p><script>const show = async (q) => {{ if (q === '') return; const r = await fetch(`/zip?q=${{q}}`);"
+        f"<input {begun}><p></p><script>const NUMBERS = [1, 2, 3, 4, 5, 6];"
+        " const show = async (q) => { if (q === '') return; const r = await fetch(`/zip?q=${q}`);"
         " document.querySelector('p').append(await r.text()) }</script>"
     )
     for times in (1, 2):
