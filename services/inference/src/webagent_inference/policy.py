@@ -85,6 +85,8 @@ class Policy:
         self._limits = limits
         self._slots = Slots(slots)
         self._holders: set[str] = set()
+        self._changing = asyncio.Lock()
+        self._interrupting = asyncio.Lock()
         self._open = asyncio.Event()
         self._open.set()
         self._admissions = dict.fromkeys(Purpose, 0)
@@ -162,15 +164,16 @@ class Policy:
 
     @asynccontextmanager
     async def held(self, patience: float = 0.0) -> AsyncIterator[None]:
-        """Nothing is in flight, and nothing starts, while the block runs.
+        """Nothing is in flight, and nothing starts, while the block runs; blocks run one after the other.
 
         What is in flight gets `patience` seconds to end before it is interrupted.
         """
-        await self._hold("update", patience)
-        try:
-            yield
-        finally:
-            self._release("update")
+        async with self._changing:
+            await self._hold("update", patience)
+            try:
+                yield
+            finally:
+                self._release("update")
 
     async def pause(self) -> None:
         """Stops taking new tokens until `resume`."""
@@ -259,7 +262,8 @@ class Policy:
 
     async def _serving(self, min_version: int) -> int:
         """Waits for the gate; the version behind it. The caller goes to the backend without awaiting in between."""
-        await self._open.wait()
+        while self._holders:
+            await self._open.wait()
         if self._failure.done():
             raise errors.engine_dead(self._failure.result(), self._limits.retry_seconds)
         if self.version.number < min_version:
@@ -286,7 +290,11 @@ class Policy:
             if patience:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._still.wait(), patience)
-            await self.backend.interrupt()
+            async with self._interrupting:
+                # Only requests are interrupted, never what a held block asks of the backend; till all have noticed.
+                while self._working:
+                    await self.backend.interrupt()
+                    await asyncio.sleep(0)
         except BaseException:
             self._release(holder)
             raise
