@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from webagent.trajectory.v1 import trajectory_pb2
+from webagent.trajectory.v1 import policy_pb2, trajectory_pb2
 from webagent_runtime.config import validate
 from webagent_runtime.queue import Queue
+from webagent_runtime.testing import NatsServer, nats_server
 from webagent_trainer.board import Board
 from webagent_trainer.books import Books, open_books
 from webagent_trainer.config import RunConfig
 from webagent_trainer.crew import Crew
+from webagent_trainer.errors import RunFailedError
 from webagent_trainer.exchange import Exchange
 from webagent_trainer.ledger import Entry
 from webagent_trainer.methods import method_of
@@ -84,6 +86,13 @@ class Scene:
         return tuple(counts[name] for name in names)
 
 
+@pytest.fixture(scope="module")
+def nats() -> Iterator[NatsServer]:
+    """A queue that no other module's replicas have said anything to."""
+    with nats_server() as server:
+        yield server
+
+
 @pytest.fixture
 def scene(queue: Queue, crew: Crew, tiny_model: Path, tmp_path: Path) -> Iterator[Scene]:
     made = Scene(queue, crew, tiny_model, tmp_path / f"{tmp_path.parent.name}-{tmp_path.name}")
@@ -128,3 +137,21 @@ async def test_an_outcome_that_only_the_ledger_has_completes_its_group_at_the_de
     async with asyncio.timeout(SECONDS):
         await asyncio.to_thread(phase.run)
     assert scene.counts("dispatched", "scored", "no_variance") == (2, 2, 2)
+
+
+async def test_an_iteration_of_which_nothing_was_ever_heard_ends_the_run(scene: Scene) -> None:
+    phase = await scene.begin(iterations=3, deadline_seconds=1)
+    with pytest.raises(RunFailedError, match="NOTHING_SCORED: none of the 2 episodes of iteration 1"):
+        await asyncio.wait_for(asyncio.to_thread(phase.run), SECONDS)
+    assert scene.counts("dispatched", "expired") == (2, 2)
+
+
+async def test_a_version_that_all_replicas_refuse_ends_a_run_that_waits_for_its_episodes(scene: Scene) -> None:
+    phase = await scene.begin(iterations=3, max_staleness=1, deadline_seconds=600)
+    version = await asyncio.to_thread(scene.run.exchange.highest_version) + 1
+    scene.run.lineage.advance(version)
+    refusal = policy_pb2.ServingStatus(replica="replica", failed_version=version, error="CANARY_MISMATCH")
+    refusal.updated_at.GetCurrentTime()
+    await scene.queue.put_serving(refusal)
+    with pytest.raises(RunFailedError, match=r"NOT_SERVED: version .* was refused: .*CANARY_MISMATCH"):
+        await asyncio.wait_for(asyncio.to_thread(phase.run), SECONDS)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import structlog
 from webagent.trajectory.v1 import policy_pb2, trajectory_pb2
+from webagent_runtime.errors import ServiceError
 from webagent_runtime.queue import Queue
 
 from webagent_trainer.errors import RunFailedError, RunStoppedError
@@ -62,6 +63,16 @@ class Exchange:
                     raise RunStoppedError from None
             else:
                 return
+
+    def check_served(self, version: int) -> None:
+        """Raises NOT_SERVED if every replica that follows has refused `version`; does not wait for any."""
+        try:
+            statuses = self._call(self._queue.serving())
+        except ServiceError as error:
+            # A queue that is away says nothing about replicas.
+            log.info("serving_unknown", reason=error.reason)
+            return
+        self._settled({status.replica: status for status in statuses}, version)
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         assert threading.current_thread() is not threading.main_thread()

@@ -96,7 +96,7 @@ class Assembly:
         with self._bell:
             return sum(group.complete for group in self._groups.values())
 
-    def wait(self, timeout: float) -> None:
-        """Returns at the next news, or after `timeout` seconds."""
+    def wait(self, timeout: float) -> bool:
+        """Returns at the next news, or after `timeout` seconds; whether there was any."""
         with self._bell:
-            self._bell.wait(timeout)
+            return self._bell.wait(timeout)

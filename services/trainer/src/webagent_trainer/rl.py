@@ -99,6 +99,8 @@ class Reinforcement:
         with stages.measure("rollout"):
             self._dispatch_ahead()
             groups, live = self._collect()
+        if not any(group.scored for group in groups):
+            raise self._nothing_scored(groups)
         metrics = self._describe(groups, live, stages.seconds["rollout"])
         chance = seeded("minibatches", self._run.config.seed, self._iteration)
         iteration = self._iteration
@@ -213,8 +215,8 @@ class Reinforcement:
             self._expire()
             deadline = self._assembly.next_deadline()
             left = _LONGEST_WAIT if deadline is None else deadline + self._config.grace_seconds - time.time()
-            if not self._assembly.complete():
-                self._assembly.wait(min(max(left, 0.01), _LONGEST_WAIT))
+            if not self._assembly.complete() and not self._assembly.wait(min(max(left, 0.01), _LONGEST_WAIT)):
+                self._run.check_served()
         self._check_invalid()
 
     def _expire(self) -> None:
@@ -241,6 +243,13 @@ class Reinforcement:
         if share > bound.share:
             detail = f"{share:.0%} of the newest {bound.window} episodes are INVALID, more than {bound.share:.0%}"
             raise RunFailedError("INVALID_SHARE", f"{detail}; `webagent ledger {self._run.run_id}` has the reasons")
+
+    def _nothing_scored(self, groups: Sequence[Group]) -> RunFailedError:
+        detail = (
+            f"none of the {sum(group.lost for group in groups)} episodes of iteration {self._iteration + 1} was scored"
+        )
+        advice = f"see that rollout, env and inference are up (`webagent ledger {self._run.run_id}` has the reasons)"
+        return RunFailedError("NOTHING_SCORED", f"{detail}; {advice} and resume the run")
 
     def _admit(self, group: Group) -> LiveGroup | None:
         """The episodes of a complete group that are learned from; enters the uses of all others."""

@@ -185,6 +185,11 @@ class Run:
                 self.lineage.version, seconds=seconds, required=required, stop=lambda: self._board.stop_asked
             )
 
+    def check_served(self) -> None:
+        """Fails the run if all replicas have refused the newest version; waits for none."""
+        if self.lineage.version:
+            self.exchange.check_served(self.lineage.version)
+
     def keep_as_best(self) -> None:
         """Remembers the weights in training as the best so far."""
         shutil.rmtree(self._best, ignore_errors=True)

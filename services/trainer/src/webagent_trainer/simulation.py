@@ -124,16 +124,17 @@ class _Assembly(Assembly):
             self._traffic.settled.add(episode_id)
             self._clock.check()
 
-    def wait(self, timeout: float) -> None:
+    def wait(self, timeout: float) -> bool:
         with self._bell:
             if self.complete():
-                return
+                return True
             self._waiting = True
             self._clock.end()
-            self._bell.wait(timeout)
+            news = self._bell.wait(timeout)
             if self._waiting:
                 self._waiting = False
                 self._clock.begin()
+            return news
 
 
 class _Exchange(Exchange):
