@@ -10,10 +10,12 @@ import pytest_asyncio
 from aiohttp import web
 from webagent.env.v1 import env_pb2, env_pb2_grpc, probe_pb2
 from webagent_env.config import SessionsConfig, SuitesConfig
+from webagent_env.sites import Site
 from webagent_env.suites import make_suites
 from webagent_env.task_files import load_own, load_webarena
-from webagent_env.webarena_config import WebArenaConfig
+from webagent_env.webarena_config import SiteConfig, WebArenaConfig
 from webagent_runtime.config import ConfigError
+from webagent_runtime.errors import ServiceError
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -30,6 +32,8 @@ class Shop:
         self.signed_in: set[str] = set()
         self.logins = 0
         self.resets = 0
+        self.reset_status = 200
+        self.unwell = 0  # so often yet does it say so
         self.status = 200
         self.broken = ""  # the path that answers with that status; empty: all
         self.refuses = False
@@ -44,11 +48,14 @@ class Shop:
 
     async def serve(self, request: web.Request) -> web.Response:
         user = request.cookies.get("user", "")
+        if self.resets and self.unwell:
+            self.unwell -= 1
+            return web.Response(status=502)
         if request.path == "/reset":
             self.resets += 1
             if self.resetting is not None:
                 await self.resetting.wait()
-            return web.Response()
+            return web.Response(status=self.reset_status)
         if request.path == "/login" and request.method == "POST":
             self.logins += 1
             name = f"{(await request.post())['name']}-{self.logins}"
@@ -225,6 +232,58 @@ async def test_a_site_is_reset_after_a_task_that_changes_it(make_service, arena,
         await suite.resets()
         await create(service, 0, "c")
         assert shop.resets == 1
+
+
+@pytest.fixture
+def resettable(shop):
+    def make(**settings):
+        config = {"url": shop.url, "reset_url": f"{shop.url}/reset", "reset_timeout_seconds": 30.0, **settings}
+        return Site("shop", SiteConfig.model_validate(config))
+
+    return make
+
+
+def says(site: Site) -> str:
+    """Why the site takes no session."""
+    with pytest.raises(ServiceError) as refusal:
+        site.enter(changes=False)
+    return refusal.value.reason
+
+
+async def test_a_reset_waits_for_the_last_session_and_for_the_site_to_be_well(resettable, shop):
+    site = resettable()
+    site.enter(changes=True)
+    site.enter(changes=False)
+    site.leave(changes=True, played=True)
+    assert says(site) == "SITE_BUSY"
+    assert site.resetting is None
+    shop.unwell = 2
+    site.leave(changes=False, played=True)
+    assert says(site) == "SITE_BUSY"
+    await site.resetting
+    assert (shop.resets, shop.unwell) == (1, 0)
+    site.enter(changes=True)
+    site.leave(changes=True, played=False)
+    assert shop.resets == 1
+    site.enter(changes=False)
+
+
+async def test_a_site_whose_reset_failed_stays_closed_until_one_succeeds(resettable, shop):
+    site = resettable(reset_timeout_seconds=3.0)
+    site.enter(changes=True)
+    shop.reset_status = 500
+    site.leave(changes=True, played=True)
+    await site.resetting
+    assert says(site) == "SITE_UNAVAILABLE"
+    await site.resetting
+    shop.reset_status, shop.status = 200, 503
+    assert says(site) == "SITE_UNAVAILABLE"
+    await site.resetting  # it was not well in time
+    shop.status = 200
+    assert says(site) == "SITE_UNAVAILABLE"
+    await site.resetting
+    site.enter(changes=False)
+    assert shop.resets == 4
 
 
 async def test_a_file_with_start_addresses_is_a_suite(make_service, shop, tmp_path):

@@ -2,8 +2,8 @@
 
 A site that is down or broken is told before a session starts, so that its tasks are invalid and no failures. A login
 belongs to one session at a time, because an agent may sign out; it is checked each time before it is used again, and
-renewed when it is stale. Two tasks that change a site's state never run at the same time, and where the site has a
-reset hook it is called after each of them.
+renewed when it is stale. Two tasks that change a site's state never run at the same time. Where the site has a reset
+hook, nobody enters after such a task until those who are there have left, the hook was called and the site is well.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from urllib.parse import urljoin, urlsplit
 import aiohttp
 import structlog
 from playwright.async_api import Error
+from webagent_runtime.errors import ServiceError
 
 from webagent_env import errors
 from webagent_env.browser import Browser
@@ -27,6 +28,7 @@ log = structlog.get_logger()
 
 _HEALTHY_SECONDS = 5.0
 _ATTEMPTS = 2
+_PAUSE_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -42,6 +44,8 @@ class Site:
     config: SiteConfig
     sessions: int = 0
     changing: bool = False
+    needs_reset: bool = False
+    reset_failure: str = ""
     resetting: asyncio.Task[None] | None = None
     _free: list[_Login] = field(default_factory=list)
     _well_until: float = 0.0
@@ -63,8 +67,11 @@ class Site:
 
     def enter(self, *, changes: bool) -> None:
         """Takes a place on the site, or says that there is none."""
-        if self.resetting is not None and not self.resetting.done():
-            raise errors.site_busy(self.name, "it is being reset")
+        if self.needs_reset:
+            self._reset_once_empty()
+            if self.reset_failure:
+                raise errors.site_unavailable(self.name, f"its reset failed and is tried again: {self.reset_failure}")
+            raise errors.site_busy(self.name, "it is being reset, or will be once its sessions have ended")
         if self.sessions >= self.config.max_sessions:
             raise errors.site_busy(self.name, f"its {self.config.max_sessions} sessions are taken")
         if changes and self.changing:
@@ -73,13 +80,12 @@ class Site:
         self.changing = self.changing or changes
 
     def leave(self, *, changes: bool, played: bool) -> None:
-        """Gives the place back; after a task that changes state was played, the site is reset."""
+        """Gives the place back; after a task that changes state was played, the site needs a reset."""
         self.sessions -= 1
         if changes:
             self.changing = False
-            if self.config.reset_url and played:
-                self.resetting = asyncio.create_task(self._reset(), name=f"reset-{self.name}")
-                self.resetting.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self.needs_reset = self.needs_reset or (played and bool(self.config.reset_url))
+        self._reset_once_empty()
 
     async def require_health(self, *, again: bool = False) -> None:
         """Returns if the site is well; else no session can go on. `again`: what is known of a moment ago won't do."""
@@ -166,18 +172,38 @@ class Site:
         async with aiohttp.ClientSession(**options) as session, session.get(address) as response:
             return response.status, str(response.url), await response.text(errors="replace")
 
+    def _reset_once_empty(self) -> None:
+        under_way = self.resetting is not None and not self.resetting.done()
+        if self.needs_reset and self.sessions == 0 and not under_way:
+            self.resetting = asyncio.create_task(self._reset(), name=f"reset-{self.name}")
+            self.resetting.add_done_callback(lambda task: task.cancelled() or task.exception())
+
     async def _reset(self) -> None:
-        self._well_until = 0.0
         self._free.clear()
+        unbounded = aiohttp.ClientTimeout(total=None)  # the bound is the reset's
         try:
             async with asyncio.timeout(self.config.reset_timeout_seconds):
-                async with aiohttp.ClientSession() as session, session.post(self.config.reset_url) as response:
+                async with (
+                    aiohttp.ClientSession(timeout=unbounded) as session,
+                    session.post(self.config.reset_url) as response,
+                ):
                     response.raise_for_status()
-                await self.require_health()
-            log.info("site_reset", site=self.name)
-        except Exception:
-            # The site is found out of order by the next session's health check, if it is.
+                await self._until_well()
+        except Exception as error:
+            late = f"it was not well within {self.config.reset_timeout_seconds:g} s"
+            self.reset_failure = late if isinstance(error, TimeoutError) else repr(error)
             log.exception("site_not_reset", site=self.name)
+        else:
+            self.needs_reset, self.reset_failure = False, ""
+            log.info("site_reset", site=self.name)
+
+    async def _until_well(self) -> None:
+        while True:
+            try:
+                return await self.require_health(again=True)
+            except ServiceError as error:
+                log.info("site_not_well_yet", site=self.name, why=error.message)
+            await asyncio.sleep(_PAUSE_SECONDS)
 
 
 def merged(states: list[dict[str, Any]]) -> str:
