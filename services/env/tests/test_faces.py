@@ -16,9 +16,11 @@ from gymnasium.utils.env_checker import check_env
 from mcp.client import Client
 from webagent.env.v1 import env_pb2
 from webagent_env import conformance
+from webagent_env.arena.catalogue import make_arena
 from webagent_env.client import EnvClient, SyncEnvClient
+from webagent_env.config import SessionsConfig
 from webagent_env.mcp_server import make_server
-from webagent_env.openenv_server import make_application
+from webagent_env.openenv_server import Environment, make_application
 from webagent_runtime.errors import ServiceError
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -134,6 +136,24 @@ async def test_a_websocket_in_openenvs_form_is_an_environment(service):
             await socket.send_str(json.dumps({"type": "close"}))
     finally:
         await runner.cleanup()
+
+
+async def test_a_task_that_its_page_does_not_judge_is_never_paid_zero(make_service):
+    def gymnasium_refuses(address: str) -> None:
+        made = gymnasium.make("webagent/Task-v0", target=address, task="arena/shop-price")
+        with pytest.raises(gymnasium.error.Error, match="not judged by its own page"):
+            made.reset(seed=3)
+        made.close()
+
+    async for service in make_service(SessionsConfig(warm_contexts=0), suites=[make_arena()]):
+        await asyncio.to_thread(gymnasium_refuses, service.address)
+        assert service.pool.sessions() == []
+        async with EnvClient(service.address) as client:
+            environment = Environment(client, "arena/shop-price")
+            await environment.answer('{"type": "reset", "data": {"seed": 3}}')
+            last = (await environment.answer('{"type": "step", "data": {"action": "exit()"}}'))["data"]
+            assert (last["reward"], last["done"]) == (None, True)
+            await environment.close()
 
 
 @pytest.mark.slow

@@ -286,8 +286,12 @@ class SyncSession:
         """Reads the page as it is now."""
         return self._loop.run(self._session.observe(*kinds))
 
+    def rule(self) -> probe_pb2.TaskRule:
+        """How the task is judged; needs the scope of evaluators."""
+        return self._loop.run(self._session.rule())
+
     def judge(self) -> Judgement | None:
-        """What the task's page says of itself."""
+        """What the task's page says of itself; None for tasks that are judged otherwise."""
         return self._loop.run(self._session.judge())
 
     def close(self) -> None:

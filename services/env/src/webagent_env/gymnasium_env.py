@@ -5,7 +5,8 @@
     page, reward, terminated, truncated, info = env.step('do(action="Click", element="0")')
 
 The observation is the text of the page, the action the text form. The reward is 1 when the task's own page says that
-it succeeded, else 0; reading it needs the scope of evaluators. An environment fault is raised, never rewarded.
+it succeeded, else 0; reading it needs the scope of evaluators. A task that its page does not judge is refused. An
+environment fault is raised, never rewarded.
 """
 
 from __future__ import annotations
@@ -79,6 +80,9 @@ class TaskEnv(gymnasium.Env[str, str]):
         self._end()
         chosen = seed if seed is not None else int(self.np_random.integers(2**31))
         self._session = self._client.open(self._task, seed=chosen, options=self._options)
+        if self._session.rule().WhichOneof("dialect") != "native":
+            self._end()
+            raise gymnasium.error.Error(f"{self._task} is not judged by its own page, so there is no reward to give")
         return self._session.observation.text, self._info(chosen)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:

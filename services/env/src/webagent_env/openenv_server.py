@@ -2,6 +2,7 @@
 
 A WebSocket is an environment: {"type": "reset", "data": {"task": "suite/task", "seed": 3}}, then {"type": "step",
 "data": {"action": "do(...)"}}, {"type": "state"} and {"type": "close"}. Its session is closed when it disconnects.
+The reward comes with the end of the episode; tasks that their own page does not judge have none.
 """
 
 from __future__ import annotations
@@ -88,8 +89,8 @@ class Environment:
         session = self._open()
         answer = await session.act(action)
         done = answer.terminated or answer.truncated
-        judgement = await session.judge() if answer.terminated else None
-        reward = None if not done else float(judgement is not None and judgement.success)
+        judgement = await session.judge() if done else None
+        reward = None if judgement is None else float(judgement.success)
         seen = self._seen(reward, done=done)
         seen["observation"]["status"] = env_pb2.ActionStatus.Name(answer.result.status)
         seen["observation"]["message"] = answer.result.message
