@@ -69,6 +69,14 @@ def test_an_unknown_task_is_refused() -> None:
     assert "did you mean 'click-button'" in refused(run("train", "--set", "tasks.ids=[click-buton]"))
 
 
+@pytest.mark.parametrize("command", [("demos",), ("train",), ("eval", "--expert"), ("play", "click-color", "--expert")])
+def test_a_task_without_an_expert_is_refused_before_anything_starts(command: tuple[str, ...], tmp_path: Path) -> None:
+    tasks = [] if command[0] == "play" else ["--set", "tasks.ids=[click-button, click-color]"]
+    line = refused(run(*command, *tasks, "--runs", str(tmp_path)))
+    assert "no scripted expert plays click-color of miniwob" in line
+    assert not list(tmp_path.glob("*/logs/*"))
+
+
 def test_an_unknown_key_is_refused() -> None:
     assert "nearest known key is agent.prompt" in refused(run("train", "--set", "agent.promt=compact"))
 

@@ -23,6 +23,8 @@ from webagent_cli.runs import Run
 from webagent_runtime import delimited
 from webagent_runtime.client import open_channel
 from webagent_runtime.config import ConfigError
+from webagent_runtime.errors import ServiceError
+from webagent_runtime.interceptors import abort
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -153,9 +155,26 @@ async def test_a_reply_of_another_policy_version_ends_the_phase_and_is_not_kept(
     config: LoopConfig, tmp_path: Path
 ) -> None:
     path = tmp_path / "episodes"
-    with pytest.RaisesGroup(pytest.RaisesExc(RunError, match="version 0, but version 5 replied")):
+    with pytest.raises(RunError, match="version 0, but version 5 replied"):
         await play(FlakyRollout(faults=0, version=5), config, path, [Job("click-button", 1)])
     assert read_episodes(path) == []
+
+
+class RefusingRollout(FlakyRollout):
+    """Plays nothing, as one that no expert's script is known to."""
+
+    async def RunEpisode(
+        self, request: rollout_pb2.RunEpisodeRequest, context: Any
+    ) -> AsyncIterator[rollout_pb2.RunEpisodeResponse]:
+        refusal = ServiceError(grpc.StatusCode.INVALID_ARGUMENT, "NO_EXPERT", "no scripted expert plays it")
+        await abort(context, refusal)
+        yield rollout_pb2.RunEpisodeResponse()
+
+
+async def test_what_rollout_refuses_is_one_error_for_people(config: LoopConfig, tmp_path: Path) -> None:
+    todo = jobs(["click-color"], range(9))
+    with pytest.raises(ConfigError, match="NO_EXPERT: no scripted expert plays it"):
+        await play(RefusingRollout(faults=0), config, tmp_path / "episodes", todo)
 
 
 def evaluated(run: Run, config: LoopConfig, phase: str) -> RunRecord:

@@ -22,6 +22,8 @@ from webagent.inference.v1 import inference_pb2
 from webagent.rollout.v1 import rollout_pb2, rollout_pb2_grpc
 from webagent.trajectory.v1 import trajectory_pb2
 from webagent_runtime import delimited
+from webagent_runtime.config import ConfigError
+from webagent_runtime.errors import from_rpc
 
 from webagent_cli.config import AgentConfig, LoopConfig
 from webagent_cli.errors import RunError
@@ -172,9 +174,13 @@ class Attempts:
                 trajectory = await self._settle(job)
                 report(trajectory)
 
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(self._limits.concurrency, len(waiting))):
-                group.create_task(worker())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self._limits.concurrency, len(waiting))):
+                    group.create_task(worker())
+        except ExceptionGroup as failures:
+            # The workers' failures are alike, and the first is what there is to say.
+            raise failures.exceptions[0] from failures
 
     async def _settle(self, job: Job) -> Trajectory:
         for attempt in range(self._limits.attempts):
@@ -211,7 +217,7 @@ class Attempts:
                     await asyncio.sleep(BACKOFF_SECONDS)
                     continue
                 if error.code() in {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND}:
-                    raise
+                    raise ConfigError(str(from_rpc(error))) from error
                 reason, detail = error.code().name, error.details() or ""
             return Trajectory(
                 run_id=self._player.run_id,

@@ -99,10 +99,18 @@ def refuse_other_settings(run: Run, config: LoopConfig, record: RunRecord) -> No
             )
 
 
+def _expert(run: Run, config: LoopConfig) -> tuple[Player, list[Job]]:
+    return Player(run.id, DEMOS, config, policy="expert"), jobs(config.tasks.ids, config.demos.seeds.seeds())
+
+
+def undemonstrated(run: Run, config: LoopConfig) -> set[str]:
+    """The tasks that experts have yet to play for a run."""
+    return {job.task for job in unsettled(*_expert(run, config), run.demos)}
+
+
 async def demonstrate(clients: Clients, run: Run, config: LoopConfig, display: Display) -> list[Trajectory]:
     """Has the scripted experts play the demonstration seeds; only successes are kept."""
-    player = Player(run.id, DEMOS, config, policy="expert")
-    todo = jobs(config.tasks.ids, config.demos.seeds.seeds())
+    player, todo = _expert(run, config)
     outcomes = await play_phase(clients, player, todo, run.demos, display, only_successes=True)
     lacking = [
         task for task in config.tasks.ids if not any(succeeded(o) for (t, _), o in outcomes.items() if t == task)

@@ -7,6 +7,7 @@ read, not ten minutes later. Where a package is not on this machine nothing can 
 import difflib
 import importlib.util
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from webagent_runtime.config import ConfigError, validate
@@ -54,6 +55,16 @@ def check_offers(config: LoopConfig) -> None:
     if known_prompts is not None and config.agent.prompt not in known_prompts:
         _refuse("prompt", config.agent.prompt, known_prompts)
     _check_run(config)
+
+
+def check_experts(suite: str, tasks: Iterable[str]) -> None:
+    """Fails with one line if the scripted experts, who make demonstrations, do not play these tasks."""
+    if _package("webagent_rollout") is None:
+        return
+    from webagent_rollout.experts import EXPERTS  # noqa: PLC0415  need not be installed
+
+    if lacking := [task for task in tasks if f"{suite}/{task}" not in EXPERTS]:
+        raise ConfigError(f"no scripted expert plays {', '.join(lacking)} of {suite}: leave out such tasks")
 
 
 def _check_run(config: LoopConfig) -> None:

@@ -21,7 +21,7 @@ from webagent_cli.config import load_loop, parse_settings
 from webagent_cli.doctor import refuse_missing
 from webagent_cli.episodes import Job, Player, Trajectory, run_episode
 from webagent_cli.models import prepare_model
-from webagent_cli.offers import check_offers
+from webagent_cli.offers import check_experts, check_offers
 from webagent_cli.payloads import local_payload
 from webagent_cli.runs import Run, find_run, new_run
 from webagent_cli.stack import Stack, free_ports
@@ -49,6 +49,8 @@ def play(
     overrides = {**parse_settings(settings), "tasks.ids": [task]}
     config = load_loop(trained.config if trained else path, overrides)
     check_offers(config)
+    if expert:
+        check_experts(config.tasks.suite, config.tasks.ids)
     prepare_model(config.model, console.print)
     refuse_missing(config)
     here = trained or new_run(runs, None, label="play")

@@ -12,7 +12,7 @@ from webagent_cli.config import LoopConfig, load_loop, parse_settings
 from webagent_cli.doctor import refuse_missing
 from webagent_cli.evaluation import demonstrate, evaluation_jobs, play_phase, unsettled
 from webagent_cli.models import prepare_model
-from webagent_cli.offers import check_offers
+from webagent_cli.offers import check_experts, check_offers
 from webagent_cli.progress import Display
 from webagent_cli.runs import Run, find_run, new_run
 from webagent_cli.stack import Stack, free_ports
@@ -55,7 +55,7 @@ def play(
 ) -> None:
     """Does the work on what playing needs; where no episode is lacking, on what counting needs."""
     if lacking:
-        prepare(config, display)
+        prepare(config, display, experts=who.policy == "expert")
     with_stack(here, config, display, work, services=who.services() if lacking else ("evaluator",))
 
 
@@ -81,7 +81,7 @@ def demonstrations(path: Path, *, runs: Path, run: str | None, settings: list[st
     """Has the scripted experts play; the successes are written as trajectories."""
     display = Display()
     config = load_loop(path, parse_settings(settings))
-    prepare(config, display)
+    prepare(config, display, experts=True)
     here = new_run(runs, run, label="demos")
     here.config.write_text(config.to_yaml())
 
@@ -93,9 +93,11 @@ def demonstrations(path: Path, *, runs: Path, run: str | None, settings: list[st
     with_stack(here, config, display, work)
 
 
-def prepare(config: LoopConfig, display: Display) -> None:
+def prepare(config: LoopConfig, display: Display, *, experts: bool) -> None:
     """Makes sure that this machine has what playing needs."""
     check_offers(config)
+    if experts:
+        check_experts(config.tasks.suite, config.tasks.ids)
     if config.stack.serves_model:
         prepare_model(config.model, display.say)
     refuse_missing(config)

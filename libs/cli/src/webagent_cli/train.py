@@ -19,10 +19,10 @@ from webagent_cli.clients import Clients
 from webagent_cli.config import LoopConfig, load_loop, parse_settings
 from webagent_cli.doctor import refuse_missing
 from webagent_cli.dryrun import print_plan
-from webagent_cli.evaluation import demonstrate, evaluate, refuse_other_settings
+from webagent_cli.evaluation import demonstrate, evaluate, refuse_other_settings, undemonstrated
 from webagent_cli.memory import MemoryWatch
 from webagent_cli.models import prepare_model
-from webagent_cli.offers import check_offers
+from webagent_cli.offers import check_experts, check_offers
 from webagent_cli.progress import Display, duration
 from webagent_cli.record import RunRecord
 from webagent_cli.report import write_report
@@ -47,6 +47,8 @@ def train(path: Path, *, runs: Path, name: str | None, resume: bool, dry_run: bo
         return
     if config.deepspeed.nodes > 1:
         raise ConfigError("deepspeed.nodes is above 1: start the services by the commands that --dry-run prints")
+    if config.variant != "r1-zero":
+        check_experts(config.tasks.suite, undemonstrated(interrupted, config) if interrupted else config.tasks.ids)
     prepare_model(config.model, display.say)
     refuse_missing(config)
     run = interrupted or new_run(runs, name, label=path.stem)
