@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import grpc
 import pytest
 from webagent.inference.v1 import inference_pb2 as pb
 from webagent_inference.testing import PROMPT, Publisher
+from webagent_runtime.errors import from_rpc
 
 if TYPE_CHECKING:
     from conftest import Served
@@ -59,3 +62,23 @@ async def test_a_pause_during_an_update_does_not_interrupt_its_canaries(
     await small.admin.Resume(pb.ResumeRequest(), timeout=10)
     monkeypatch.undo()
     assert await greedy(small) == (publisher.greedy(1, 12), [1])
+
+
+async def test_the_bound_of_an_update_does_not_cut_its_rollback(
+    bigrams: Callable[..., Any], publisher: Publisher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bigrams(updates={"staging": tmp_path / "staging", "update_seconds": 2.0}) as served:
+        first, second, other = (publisher.publish(number) for number in (1, 2, 3))
+        await served.update(first)
+        backend = served.replica.core.policy.backend
+        load = backend.load
+
+        async def load_slowly(directory: Path) -> None:
+            await asyncio.sleep(1.2)
+            await load(Path(other.uri) if directory == Path(second.uri) else directory)
+
+        monkeypatch.setattr(backend, "load", load_slowly)
+        with pytest.raises(grpc.aio.AioRpcError) as error:
+            await served.update(second)
+        assert from_rpc(error.value).reason == "CANARY_MISMATCH"
+        assert await greedy(served) == (publisher.greedy(1, 12), [1])

@@ -131,7 +131,7 @@ class Updater:
     async def _transact(self, wanted: Version, uri: str) -> None:
         self.seconds = {}
         try:
-            async with asyncio.timeout(self.config.update_seconds):
+            async with asyncio.timeout(self.config.update_seconds) as bound:
                 self._enter(Stage.STAGING)
                 staged = await asyncio.to_thread(versions.stage, uri, wanted.number, wanted.digest, self._staging)
                 self._check_canaries(staged.manifest.canaries)
@@ -140,7 +140,7 @@ class Updater:
                 self._enter(Stage.SWITCHING)
                 patience = self.config.finish_seconds if self.config.in_flight == "finish" else 0.0
                 async with self._policy.held(patience):
-                    await self._switch(staged, wanted)
+                    await self._switch(staged, wanted, bound)
         except TimeoutError:
             raise errors.update_failed(f"not served within {self.config.update_seconds:g} s") from None
         except ServiceError:
@@ -163,7 +163,7 @@ class Updater:
         versions.verify(staged, shapes, self._threads)
         return adapters.merged(staged, self._base, self._staging)
 
-    async def _switch(self, staged: versions.StagedVersion, wanted: Version) -> None:
+    async def _switch(self, staged: versions.StagedVersion, wanted: Version, bound: asyncio.Timeout) -> None:
         backend = self._policy.backend
         first, *others = staged.manifest.canaries
         try:
@@ -177,6 +177,9 @@ class Updater:
             # What these find in the cache was computed for the first one, under the new weights.
             await asyncio.gather(*(self._prove(canary) for canary in others))
         except BaseException:
+            # What is left of the update's bound must not cut the way back, which has one of its own.
+            if not bound.expired():
+                bound.reschedule(None)
             await self._roll_back()
             raise
         self._previous, self._directory = self._directory, staged.directory
