@@ -69,6 +69,21 @@ async def test_a_publish_while_the_server_is_down_arrives_once(connect, nats, tr
         assert (await queue._connection.js.stream_info(streams.TRAJECTORIES)).state.messages == 5
 
 
+async def test_a_run_is_dropped_across_a_restart_of_the_server(connect, nats, request_of, trajectory_of, run_id):
+    async with connect(request_timeout=0.2) as queue:
+        await queue.ensure_run(run_id)
+        await queue.publish_request(request_of("a"))
+        await queue.publish_trajectory(trajectory_of("a"))
+        await asyncio.to_thread(nats.kill)
+        dropping = asyncio.create_task(queue.drop_run(run_id))
+        done, _ = await asyncio.wait([dropping], timeout=0.5)
+        assert not done
+        await asyncio.to_thread(nats.start)
+        await dropping
+        for stream in (streams.REQUESTS, streams.TRAJECTORIES):
+            assert (await queue._connection.js.stream_info(stream)).state.messages == 0
+
+
 async def test_a_publish_gives_up_after_its_bound(connect, nats, trajectory_of):
     async with connect(publish_timeout=0.5) as queue:
         await asyncio.to_thread(nats.kill)

@@ -79,7 +79,7 @@ class DeadLetters:
         message_id = f"replay.{letter.stream}.{letter.sequence}"
         await self._connection.publish(letter.subject, letter.payload, stream=letter.stream, message_id=message_id)
         subject = streams.dead_subject(letter.stream, letter.sequence)
-        await self._connection.js.purge_stream(streams.DEAD_LETTERS, subject=subject)
+        await streams.purge(self._connection, streams.DEAD_LETTERS, subject)
 
     async def _bury_announced(self) -> None:
         pull = Pull(self._connection, streams.ADVISORIES, streams.ADVISORY_CONSUMER)

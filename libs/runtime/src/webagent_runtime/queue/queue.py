@@ -65,11 +65,12 @@ class Queue:
 
     async def drop_run(self, run_id: str) -> None:
         """Purges what a finished run left on the streams. Idempotent."""
-        js = self._connection.js
-        await js.purge_stream(streams.REQUESTS, subject=streams.request_subject(run_id))
-        await js.purge_stream(streams.TRAJECTORIES, subject=streams.trajectory_subject(run_id))
+        await streams.purge(self._connection, streams.REQUESTS, streams.request_subject(run_id))
+        await streams.purge(self._connection, streams.TRAJECTORIES, streams.trajectory_subject(run_id))
+        consumer = streams.trajectory_consumer(run_id)
+        delete = self._connection.js.delete_consumer
         try:
-            await js.delete_consumer(streams.TRAJECTORIES, streams.trajectory_consumer(run_id))
+            await self._connection.retry(f"delete consumer {consumer}", delete, streams.TRAJECTORIES, consumer)
         except nats.js.errors.NotFoundError:
             log.debug("run_dropped_already", run_id=run_id)
 

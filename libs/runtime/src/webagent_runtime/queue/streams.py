@@ -10,6 +10,7 @@ All of them refuse new messages when full and never drop an accepted one.
 """
 
 import re
+from functools import partial
 from typing import Any
 
 import grpc
@@ -85,6 +86,11 @@ async def ensure_consumer(connection: Connection, stream: str, wanted: api.Consu
     except nats.js.errors.APIError as error:
         message = f"consumer {wanted.durable_name} of stream {stream} cannot be set up: {error.description}"
         raise ConfigError(message) from None
+
+
+async def purge(connection: Connection, stream: str, subject: str) -> None:
+    """Removes all messages on `subject`. Idempotent."""
+    await connection.retry(f"purge {subject}", partial(connection.js.purge_stream, subject=subject), stream)
 
 
 def request_consumer_config(config: QueueConfig) -> api.ConsumerConfig:
