@@ -1,6 +1,7 @@
 """Runs on rank 0: at most one active at a time, each with a thread that computes and a task that takes outcomes.
 
 A run is over when its thread ends; the board then says how. Everything of the run is closed before its task ends.
+What a run left on the queue is dropped once it succeeded: any other run may be resumed and finds it there.
 The queue is connected to when the first run starts, and closed by `stop`.
 """
 
@@ -75,10 +76,11 @@ class Supervisor:
         return [version for version in await queue.versions() if version.run_id == run_id]
 
     async def stop(self) -> None:
-        """Ends what is active, in order."""
+        """Ends what is active, in order. Cancelled, it leaves runs to themselves; called again, it goes on."""
         for run in self._runs.values():
             run.board.ask_stop()
-        await asyncio.gather(*(run.task for run in self._runs.values()))
+        if self._runs:
+            await asyncio.wait({run.task for run in self._runs.values()})
         queue, self._queue = self._queue, None
         if queue is not None:
             await queue.close()
@@ -147,9 +149,17 @@ class Supervisor:
         finally:
             stop.set()
             await asyncio.gather(*tasks, return_exceptions=True)
-            if board.status.state is not State.STOPPED:
-                await queue.drop_run(run_id)
+            if board.status.state is State.SUCCEEDED:
+                await _drop(queue, run_id)
             log.info("run_over", run_id=run_id, state=board.status.state.value)
+
+
+async def _drop(queue: Queue, run_id: str) -> None:
+    try:
+        await queue.drop_run(run_id)
+    except Exception:
+        # The run has succeeded, whatever stays on the queue.
+        log.exception("run_not_dropped", run_id=run_id)
 
 
 def crash_of(error: Exception, directory: Path, *, free_bytes: int) -> tuple[str, str]:
