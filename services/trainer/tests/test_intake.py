@@ -9,7 +9,7 @@ from webagent.trajectory.v1 import trajectory_pb2
 from webagent_runtime import delimited
 from webagent_runtime.config import PayloadConfig
 from webagent_runtime.payloads import PayloadStore
-from webagent_runtime.queue import Queue
+from webagent_runtime.queue import Queue, streams
 from webagent_trainer.board import Board
 from webagent_trainer.books import Archive, Books, open_books
 from webagent_trainer.config import parse_run
@@ -111,6 +111,19 @@ async def test_a_request_that_dies_makes_its_episode_dead(desk: Desk) -> None:
     await delivery.terminate("poison")
     assert (await desk.outcome()).lost == 1
     assert desk.books.ledger.counts()["dead"] == 1
+
+
+async def test_a_dead_request_that_nobody_can_read_is_none_of_a_runs_episodes(desk: Desk) -> None:
+    desk.expect("e8")
+    await desk.queue._connection.js.publish(streams.request_subject(desk.run_id), b"\xff\xff\xff")
+    request = trajectory_pb2.RolloutRequest(run_id=desk.run_id, group_id="g")
+    request.episode.episode_id = "e8"
+    await desk.queue.publish_request(request)
+    # Buries what is no request on its way to the one that is.
+    delivery = await desk.queue.requests().next(SECONDS)
+    assert delivery is not None
+    await delivery.terminate("poison")
+    assert (await desk.outcome()).lost == 1
 
 
 async def test_an_episode_that_was_never_dispatched_becomes_a_dead_letter_and_no_entry(desk: Desk) -> None:

@@ -102,7 +102,11 @@ class Intake:
     async def _bury(self, letter: trajectory_pb2.DeadLetter) -> None:
         if letter.stream != _REQUESTS:
             return
-        request = trajectory_pb2.RolloutRequest.FromString(letter.payload)
+        try:
+            request = trajectory_pb2.RolloutRequest.FromString(letter.payload)
+        except DecodeError as error:
+            log.warning("letter_unreadable", sequence=letter.sequence, error=str(error))
+            return
         if request.run_id != self._run_id:
             return
         episode_id = request.episode.episode_id
