@@ -57,6 +57,17 @@ async def test_a_session_may_name_private_hosts_where_the_operator_allows_it_but
     assert plain_address("[::ffff:7f00:1]") == plain_address("127.0.0.1")
 
 
+@pytest.mark.parametrize("address", ["169.254.169.254", "168.63.129.16", "fd00:ec2::254"])
+async def test_a_metadata_address_is_reached_only_where_the_operator_names_that_very_address(address):
+    named = entry(f"[{address}]:80" if ":" in address else address)
+    policy = Policy((entry("sites.internal"), named))
+    assert not policy.address_refusal(address, 80, address)
+    assert policy.address_refusal(address, 8080, address)
+    policy = Policy((entry("sites.internal"), entry("*")))
+    assert "metadata" in policy.address_refusal("sites.internal", 80, address)
+    assert not policy.address_refusal("sites.internal", 80, "10.0.0.1")
+
+
 @pytest.fixture
 def resolve(monkeypatch):
     """Names of tests, and what they resolve to at each asking."""

@@ -31,6 +31,7 @@ class Shop:
     def __init__(self) -> None:
         self.signed_in: set[str] = set()
         self.logins = 0
+        self.form = FORM
         self.resets = 0
         self.reset_status = 200
         self.unwell = 0  # so often yet does it say so
@@ -64,7 +65,7 @@ class Shop:
             self.signed_in.add(name)
             raise web.HTTPFound("/account", headers={"Set-Cookie": f"user={name}; Path=/"})
         if request.path == "/login":
-            return web.Response(text=FORM, content_type="text/html")
+            return web.Response(text=self.form, content_type="text/html")
         if request.path == "/account" and user not in self.signed_in:
             raise web.HTTPFound("/login")
         if request.path == "/signout":
@@ -143,6 +144,24 @@ async def test_a_task_opens_its_pages_signed_in_and_gives_its_rule(make_service,
         rule = asked.rule.webarena
         assert json.loads(rule.eval_json)["reference_url"] == rule.site_urls["__SHOPPING__"] + "/x"
         assert (rule.intent, rule.dialect) == ("Do 1", probe_pb2.WEB_ARENA_DIALECT_VAB_LITE)
+
+
+async def test_the_page_of_a_login_reaches_the_site_s_hosts_alone(make_service, arena, shop):
+    seen: list[str] = []
+
+    async def secret(request: web.Request) -> web.Response:
+        seen.append(request.path)
+        return web.Response()
+
+    elsewhere = web.AppRunner(web.Application(), shutdown_timeout=0.1)
+    elsewhere.app.router.add_get("/{path:.*}", secret)
+    await elsewhere.setup()
+    await web.TCPSite(elsewhere, "127.0.0.1", 0).start()
+    shop.form += f"<img src='http://127.0.0.1:{elsewhere.addresses[0][1]}/picture'>"
+    async for service in make_service(SessionsConfig(reset_timeout_seconds=90), suites=[arena()]):
+        assert "<p>ann-1</p>" in (await create(service, 0, "s")).observation.text
+    await elsewhere.cleanup()
+    assert seen == []
 
 
 @pytest.mark.slow

@@ -2,7 +2,8 @@
 
 An entry is "host" (ports 80 and 443), "host:port", "*.domain" or "*". A name is checked before it is resolved, and
 every address it resolves to afterwards: what an entry names by itself may be private, what a wildcard covers must be
-public. Addresses of cloud metadata are refused unless the operator's own configuration names them.
+public. Addresses of cloud metadata are refused unless the operator's own configuration names that very address: a name
+of the operator's that leads to one is refused.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ _METADATA = (
     ipaddress.ip_network("fd00:ec2::254/128"),
     ipaddress.ip_network("100.100.100.200/32"),
     ipaddress.ip_network("192.0.0.192/32"),
+    ipaddress.ip_network("168.63.129.16/32"),
 )
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -84,10 +86,11 @@ class Policy:
         host = host.lower().rstrip(".")
         if address is None:
             return f"{resolved} is no address"
+        if any(address.version == net.version and address in net for net in _METADATA):
+            named = any(port in each.ports and plain_address(each.host) == address for each in self.own)
+            return "" if named else f"{host} is the metadata address {address}"
         if any(not each.wildcard and each.covers(host, port) for each in self.own):
             return ""
-        if any(address.version == net.version and address in net for net in _METADATA):
-            return f"{host} is the metadata address {address}"
         if address.is_global and not address.is_multicast:
             return ""
         if self.asked_private and any(not each.wildcard and each.covers(host, port) for each in self.asked):

@@ -17,11 +17,13 @@ from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 import structlog
-from playwright.async_api import Error
+from playwright.async_api import BrowserContext, Error
 from webagent_runtime.errors import ServiceError
 
 from webagent_env import errors
 from webagent_env.browser import Browser
+from webagent_env.egress import Egress
+from webagent_env.policy import Policy, entry
 from webagent_env.webarena_config import WEBARENA_LOGINS, LoginConfig, SiteConfig
 
 log = structlog.get_logger()
@@ -134,18 +136,27 @@ class Site:
             await asyncio.gather(self.resetting, return_exceptions=True)
 
     async def _sign_in(self, login: LoginConfig, browser: Browser) -> dict[str, Any]:
-        context, _ = await browser.context(accept_downloads=False)
+        egress = Egress(Policy(tuple(entry(host) for host in self.hosts)))
+        await egress.start()
         try:
-            page = await context.new_page()
-            await page.goto(self.config.url + login.path, wait_until="load")
-            await page.fill(login.username_field, self.config.username)
-            await page.fill(login.password_field, self.config.password)
-            async with page.expect_navigation(wait_until="load"):
-                await page.press(login.password_field, "Enter")
-            log.info("signed_in", site=self.name)
-            return dict(await context.storage_state())
+            proxy = {"server": egress.address, "bypass": "<-loopback>"}
+            context, _ = await browser.context(accept_downloads=False, proxy=proxy)
+            try:
+                return await self._fill_in_form(login, context)
+            finally:
+                await context.close()
         finally:
-            await context.close()
+            await egress.stop()
+
+    async def _fill_in_form(self, login: LoginConfig, context: BrowserContext) -> dict[str, Any]:
+        page = await context.new_page()
+        await page.goto(self.config.url + login.path, wait_until="load")
+        await page.fill(login.username_field, self.config.username)
+        await page.fill(login.password_field, self.config.password)
+        async with page.expect_navigation(wait_until="load"):
+            await page.press(login.password_field, "Enter")
+        log.info("signed_in", site=self.name)
+        return dict(await context.storage_state())
 
     async def _signed_in(self, login: LoginConfig, state: dict[str, Any]) -> bool:
         address = self.config.url + login.check_path
