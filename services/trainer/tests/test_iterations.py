@@ -17,7 +17,7 @@ from webagent_trainer.board import Board
 from webagent_trainer.books import Books, open_books
 from webagent_trainer.config import RunConfig
 from webagent_trainer.crew import Crew
-from webagent_trainer.errors import RunFailedError
+from webagent_trainer.errors import RunFailedError, RunStoppedError
 from webagent_trainer.exchange import Exchange
 from webagent_trainer.ledger import Entry
 from webagent_trainer.methods import method_of
@@ -80,15 +80,26 @@ class Scene:
         self.books.ledger.settle(name, "SCORED", reward=reward, archive_offset=offset)
         return trajectory
 
+    async def stop_at_first_wait(self, phase: Reinforcement, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Runs the phase until it has nothing to do but to wait for groups, and has it end there."""
+
+        def ask_stop(_timeout: float) -> bool:
+            self.board.ask_stop()
+            return True
+
+        monkeypatch.setattr(self.books.assembly, "wait", ask_stop)
+        with pytest.raises(RunStoppedError):
+            await asyncio.wait_for(asyncio.to_thread(phase.run), SECONDS)
+
     def counts(self, *names: str) -> Sequence[int]:
         """Of the ledger, by name."""
         counts = self.books.ledger.counts()
         return tuple(counts[name] for name in names)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def nats() -> Iterator[NatsServer]:
-    """A queue that no other module's replicas have said anything to."""
+    """A queue that no other test's replicas have said anything to."""
     with nats_server() as server:
         yield server
 
@@ -155,3 +166,22 @@ async def test_a_version_that_all_replicas_refuse_ends_a_run_that_waits_for_its_
     await scene.queue.put_serving(refusal)
     with pytest.raises(RunFailedError, match=r"NOT_SERVED: version .* was refused: .*CANARY_MISMATCH"):
         await asyncio.wait_for(asyncio.to_thread(phase.run), SECONDS)
+
+
+async def test_a_resumed_run_keeps_no_more_out_than_its_staleness_allows(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phase = await scene.begin(iterations=4, groups=2, max_staleness=1)
+    for name in ("0a", "0b", "1a", "1b"):
+        scene.enter(f"{name}-1", f"{name}-2")
+    await scene.stop_at_first_wait(phase, monkeypatch)
+    assert scene.counts("dispatched", "open") == (8, 8)
+
+
+async def test_a_group_without_variance_is_replaced_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    phase = await scene.begin(iterations=4, groups=2, max_staleness=1, replacement_groups=1)
+    scene.enter("a1", "a2")
+    for name in ("a1", "a2"):
+        scene.score(name)
+    await scene.stop_at_first_wait(phase, monkeypatch)
+    assert scene.counts("dispatched", "no_variance", "open") == (10, 2, 8)

@@ -58,14 +58,13 @@ class Reinforcement:
         self._sampler = TaskSampler(config.tasks, config.seeds, config.task_sampler, seed=run.config.seed)
         self._identity: inference_pb2.ModelIdentity | None = None
         self._iteration = 0
-        self._dispatched = 0
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on from a checkpoint's state, empty at the beginning; the ledger forgets the uses that came after."""
         if not state:
             self._ledger.rewind(0)
             return
-        self._iteration = self._dispatched = state["iteration"]
+        self._iteration = state["iteration"]
         self._sampler.restore(state["sampler"])
         if state["identity"]:
             self._identity = inference_pb2.ModelIdentity(**state["identity"])
@@ -97,7 +96,7 @@ class Reinforcement:
     def _iterate(self) -> None:
         stages = Stages()
         with stages.measure("rollout"):
-            self._dispatch_ahead()
+            self._dispatch_missing(self._config.groups)
             groups, live = self._collect()
         if not any(group.scored for group in groups):
             raise self._nothing_scored(groups)
@@ -122,15 +121,12 @@ class Reinforcement:
             with stages.measure("serve"):
                 self._run.wait_served(self._config.serve_seconds, required=True)
 
-    def _dispatch_ahead(self) -> None:
-        """Keeps requests out for this iteration and as many after it as may be stale."""
-        ahead = min(self._iteration + self._config.max_staleness + 1, self._config.iterations)
-        while self._dispatched < ahead:
-            missing = self._config.groups
-            if self._dispatched == self._iteration:
-                missing -= len(self._assembly)
-            self._dispatch(missing)
-            self._dispatched += 1
+    def _dispatch_missing(self, left: int) -> None:
+        """Keeps requests out for the groups that are `left` of this iteration and for as many iterations after it as
+        may be stale.
+        """
+        ahead = min(self._config.max_staleness, self._config.iterations - self._iteration - 1)
+        self._dispatch(left + ahead * self._config.groups - len(self._assembly))
 
     def _dispatch(self, groups: int) -> None:
         if groups <= 0:
@@ -205,7 +201,7 @@ class Reinforcement:
                 elif replacements:
                     replacements -= 1
                     wanted += 1
-                    self._dispatch(1)
+            self._dispatch_missing(wanted - len(groups))
         return groups, live
 
     def _wait_for_group(self) -> None:
