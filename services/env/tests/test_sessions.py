@@ -167,6 +167,72 @@ async def test_calls_renew_the_lease_but_not_the_lifetime(make_service, open_pla
         assert await refused(page.observe(), reason) == "SESSION_NOT_FOUND"
 
 
+async def test_a_session_whose_client_goes_away_after_a_long_call_is_reaped_by_its_lease(make_service, open_play):
+    asked, gate = asyncio.Event(), asyncio.Event()
+
+    async def slow(_: web.Request) -> web.Response:
+        asked.set()
+        await gate.wait()
+        return web.Response(text="x")
+
+    async for service in make_service(SessionsConfig(settle_timeout_seconds=20)):
+        service.pages.handlers["gate"] = slow
+        page = await open_play(service, "<button onclick='fetch(\"/gate\")'>go</button>", lease={"nanos": 500_000_000})
+        step = asyncio.create_task(page.click(0))
+        await asyncio.wait_for(asked.wait(), 20)
+        await pause(1)  # the lease that began with the call is over, and was looked at
+        gate.set()
+        assert (await step).result.status == env_pb2.ACTION_STATUS_OK
+        await gone(service, page.session_id)
+
+
+async def test_a_context_that_cannot_be_wiped_is_closed_and_sessions_are_reaped_after_it(
+    make_service, open_play, reused_pages
+):
+    async def sandboxed(_: web.Request) -> web.Response:
+        # Such a page has no storage, not even to clear.
+        return web.Response(
+            text="<p>x</p>", content_type="text/html", headers={"Content-Security-Policy": "sandbox allow-scripts"}
+        )
+
+    name = reused_pages.write("", "sandboxed")
+    reused_pages.handlers[name] = sandboxed
+    async for service in make_service(SessionsConfig(warm_contexts=0), suites=[reused_pages]):
+        for _ in range(2):
+            page = await open_play(service, task=name, suite="reused", lease={"nanos": 300_000_000})
+            context = service.pool.get(page.session_id).context
+            await gone(service, page.session_id)
+            async with asyncio.timeout(20):
+                while not context.gone():
+                    await pause(0.02)
+
+
+async def test_an_opening_that_fails_after_it_was_closed_leaves_its_namesake_alone(make_service, reason):
+    asked, hang = asyncio.Event(), asyncio.Event()
+
+    async def answer(_: web.Request) -> web.Response:
+        if not asked.is_set():
+            asked.set()
+            await hang.wait()
+        return web.Response(text="<p>up</p>", content_type="text/html")
+
+    async for service in make_service(SessionsConfig(warm_contexts=0)):
+        name = service.pages.write("", "hanging-once")
+        service.pages.handlers[name] = answer
+        task = env_pb2.TaskRef(suite="pages", task_id=name)
+        options = env_pb2.SessionOptions(reset_timeout={"seconds": 5})
+        request = env_pb2.CreateSessionRequest(session_id="a", task=task, options=options)
+        first = asyncio.ensure_future(refused(service.environment.CreateSession(request, timeout=30), reason))
+        await asyncio.wait_for(asked.wait(), 20)
+        closing = asyncio.create_task(service.pool.close("a"))
+        await asyncio.sleep(0)
+        await service.environment.CreateSession(request, timeout=30)
+        assert await first == "RESET_TIMEOUT"
+        await closing
+        assert [session.spec.session_id for session in service.pool.sessions()] == ["a"]
+        hang.set()
+
+
 async def pause(seconds: float) -> None:
     """Time is what these tests are about."""
     with contextlib.suppress(TimeoutError):

@@ -20,7 +20,7 @@ from playwright.async_api import Error
 from webagent_runtime.errors import ServiceError
 
 from webagent_env.browser import Browser
-from webagent_env.cdp import PageGoneError
+from webagent_env.cdp import DocumentReplacedError, PageGoneError, ScriptError
 from webagent_env.config import EnvConfig
 from webagent_env.context import SessionContext
 from webagent_env.egress import Egress
@@ -165,7 +165,7 @@ class Contexts:
         try:
             async with asyncio.timeout(self._close_timeout):
                 return await context.wipe(suite.origin)
-        except (TimeoutError, Error, PageGoneError) as error:
+        except (TimeoutError, Error, PageGoneError, DocumentReplacedError, ScriptError) as error:
             log.warning("context_not_wiped", error=repr(error))
             return False
 

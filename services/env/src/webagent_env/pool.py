@@ -135,8 +135,8 @@ class SessionPool:
         self._draining = True
         if self._reaper is not None:
             self._reaper.cancel()
-        await asyncio.gather(*(self.close(session_id) for session_id in list(self._entries)))
-        await asyncio.gather(*self._closing)
+        await asyncio.gather(*(self.close(session_id) for session_id in list(self._entries)), return_exceptions=True)
+        await asyncio.gather(*self._closing, return_exceptions=True)
         await self._contexts.close()
         await self.browser.close()
         for suite in self.suites.values():
@@ -153,7 +153,10 @@ class SessionPool:
                     log.warning("session_opened_again", session_id=spec.session_id, error=str(error))
                     session = await self._open_once(spec)
         except BaseException as error:
-            self._entries.pop(spec.session_id, None)
+            # A session that was closed while it opened may have a namesake by now.
+            entry = self._entries.get(spec.session_id)
+            if entry is not None and entry.spec is spec:
+                del self._entries[spec.session_id]
             self._count()
             raise self._opening_failed(spec, error) from error
         log.info("session_opened", session_id=spec.session_id, task=str(spec.task), seed=spec.seed)
@@ -222,7 +225,8 @@ class SessionPool:
             expired = [session.spec for session in self.sessions() if session.expires <= now]
             for spec in expired:
                 log.warning("session_reaped", session_id=spec.session_id, task=str(spec.task))
-            await asyncio.gather(*(self.close(spec.session_id) for spec in expired))
+            # What goes wrong with one is logged by `_closed`, and keeps no other from its end.
+            await asyncio.gather(*(self.close(spec.session_id) for spec in expired), return_exceptions=True)
             await self._contexts.expire()
             ends = [session.expires for session in self.sessions()]
             if (idle := self._contexts.next_expiry()) is not None:

@@ -149,9 +149,9 @@ class Session:
 
     @property
     def expires(self) -> float:
-        """When the session is to be closed, on the monotonic clock."""
-        end = self._born + self.spec.lifetime
-        return end if self._calls else min(end, self._touched + self.spec.lease)
+        """When the session is to be closed, on the monotonic clock, were there no call from now on."""
+        touched = time.monotonic() if self._calls else self._touched
+        return min(self._born + self.spec.lifetime, touched + self.spec.lease)
 
     @property
     def lease_expires_at(self) -> datetime:
