@@ -185,3 +185,26 @@ async def test_a_group_without_variance_is_replaced_once(scene: Scene, monkeypat
         scene.score(name)
     await scene.stop_at_first_wait(phase, monkeypatch)
     assert scene.counts("dispatched", "no_variance", "open") == (10, 2, 8)
+
+
+async def test_a_stop_while_replicas_take_a_version_over_keeps_what_was_learned(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phase = await scene.begin(iterations=2)
+    scene.enter("good", "bad")
+    scene.score("good", 1.0)
+    scene.score("bad", 0.0)
+    announce = scene.run.exchange.announce
+
+    def announce_just_before_the_stop(version: policy_pb2.PolicyVersion) -> None:
+        announce(version)
+        scene.board.ask_stop()
+
+    monkeypatch.setattr(scene.run.exchange, "announce", announce_just_before_the_stop)
+    with pytest.raises(RunStoppedError):
+        await asyncio.wait_for(asyncio.to_thread(phase.run), SECONDS)
+    assert len((scene.directory / "metrics.jsonl").read_text().splitlines()) == 1
+    resumed = await scene.begin(iterations=2)
+    assert resumed.state()["iteration"] == 1
+    assert scene.run.lineage.version == 1
+    assert scene.counts("trained", "unused") == (2, 0)

@@ -27,7 +27,7 @@ from webagent_runtime.metrics import INVALID_SHARE
 from webagent_trainer.books import Books
 from webagent_trainer.chance import seeded
 from webagent_trainer.config import RlConfig
-from webagent_trainer.errors import RunFailedError
+from webagent_trainer.errors import RunFailedError, RunStoppedError
 from webagent_trainer.groups import Group
 from webagent_trainer.insight import describe
 from webagent_trainer.ledger import Entry
@@ -107,7 +107,13 @@ class Reinforcement:
         if live:
             metrics |= self._method.update(live, self._run.lineage, chance, stages, iteration=iteration)
             self._ledger.use([episode.episode_id for group in live for episode in group.episodes], "TRAINED")
-            self._publish(live, stages)
+            try:
+                self._publish(live, stages)
+            except RunStoppedError:
+                # While replicas take the version over: the iteration is done.
+                self._run.note(metrics | stages.metrics(), iteration=self._iteration)
+                self._run.checkpoint(PHASE, self.state())
+                raise
         else:
             log.warning("nothing_to_learn", iteration=self._iteration, groups=len(groups))
         self._run.note(metrics | stages.metrics(), iteration=self._iteration)
