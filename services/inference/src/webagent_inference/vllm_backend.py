@@ -127,15 +127,18 @@ class VllmBackend:
 
     async def interrupt(self) -> None:
         """See Backend."""
-        while self._in_flight:
-            await self.engine.pause_generation(mode="abort", clear_cache=False)
-            try:
-                async with asyncio.timeout(0.1):
-                    await self._idle.wait()
-            except TimeoutError:
-                # A request that was on its way to the engine when it paused; the next pause aborts it.
-                log.debug("interrupt_repeated", in_flight=self._in_flight)
-        await self.engine.resume_generation()
+        try:
+            while self._in_flight:
+                await self.engine.pause_generation(mode="abort", clear_cache=False)
+                try:
+                    async with asyncio.timeout(0.1):
+                        await self._idle.wait()
+                except TimeoutError:
+                    # A request that was on its way to the engine when it paused; the next pause aborts it.
+                    log.debug("interrupt_repeated", in_flight=self._in_flight)
+        finally:
+            # Whatever ends the wait, the caller's deadline too: a scheduler that stays paused answers nobody.
+            await asyncio.shield(self.engine.resume_generation())
 
     async def load(self, directory: Path) -> None:
         """See Backend."""
