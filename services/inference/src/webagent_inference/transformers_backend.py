@@ -258,7 +258,11 @@ class TransformersBackend:
         tensors: dict[str, torch.Tensor] = {}
         for path in sorted(directory.glob("*.safetensors")):
             tensors.update(safetensors.torch.load_file(path))
-        self._model.load_state_dict(tensors)
+        # Tied weights are one parameter of several names, of which a file has one.
+        names = self._model.state_dict(keep_vars=True)
+        given = {id(names[name]): tensor for name, tensor in tensors.items() if name in names}
+        tied = {name: given[id(weight)] for name, weight in names.items() if id(weight) in given}
+        self._model.load_state_dict(tied | tensors)
 
 
 def draw(logits: torch.Tensor, sampling: Sampling, generator: torch.Generator) -> tuple[int, float]:
