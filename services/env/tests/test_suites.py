@@ -345,6 +345,19 @@ async def test_a_file_that_is_no_suite_says_why(tmp_path, text, said):
         load_own(file)
 
 
+@pytest.mark.parametrize(
+    ("given", "url"),
+    [
+        ("http://Shop.internal:80/", "http://shop.internal"),
+        ("HTTPS://shop.internal:443/Admin/", "https://shop.internal/Admin"),
+        ("http://shop.internal:443", "http://shop.internal:443"),
+        ("http://[FD00::80]:7770", "http://[fd00::80]:7770"),
+    ],
+)
+async def test_a_site_s_address_is_written_as_browsers_say_it(given, url):
+    assert SiteConfig.model_validate({"url": given}).url == url
+
+
 async def test_names_of_suites_are_unique(tmp_path):
     file = tmp_path / "own.yaml"
     file.write_text("suite: miniwob\ntasks: [{id: x, instruction: y, start_url: 'http://a'}]")

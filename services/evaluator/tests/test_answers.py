@@ -50,6 +50,28 @@ def test_a_strict_address_is_below_itself(path: str, more: str) -> None:
     assert not matches(f"http://site.test/x{path}", "GOLD in PRED", f"http://other.test/{more}", STRICT)
 
 
+@pytest.mark.parametrize(
+    ("reference", "final", "strictly"),
+    [
+        ("http://site.test/a?x=1&y=2", "http://site.test/a?y=2&x=1", True),
+        ("http://site.test/a?x=1&x=2", "http://site.test/a?x=2", False),
+        ("http://site.test/a?x=", "http://site.test/a", False),
+        ("http://site.test/a#b", "http://site.test/a", False),
+        ("http://Site.test:80/a/", "http://site.test/a", True),
+        ("https://site.test:443/a", "https://site.test/a", True),
+        ("http://site.test:443/a", "http://site.test/a", False),
+        ("http://[::80]/a", "http://[::80]/a", True),
+    ],
+)
+def test_an_exact_address_is_one_however_its_query_and_host_are_written(
+    reference: str, final: str, strictly: bool
+) -> None:
+    assert matches(reference, "EXACT", final, Manner(Dialect.VAB_LITE, strict=True)) is strictly
+    assert matches(reference, "EXACT", final, Manner(Dialect.VAB_LITE)) is (reference == final)
+    if strictly:
+        assert matches(reference, "GOLD in PRED", final, STRICT)
+
+
 def test_numbers_are_compared_by_inequalities_and_nothing_else() -> None:
     assert whole_number(" 1,234 ") == 1234
     assert whole_number("12.5") is None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Literal
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import Field, field_validator
 from webagent_runtime.config import Config
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class LoginConfig(Config):
@@ -41,9 +44,13 @@ class SiteConfig(Config):
     @classmethod
     def _check_url(cls, url: str) -> str:
         parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
+        if parts.scheme not in _DEFAULT_PORTS or not parts.hostname:
             raise ValueError("must begin with http:// or https:// and name a host")
-        return url.rstrip("/")
+        # As the browser will say it, for the addresses of rules are compared with what it says.
+        netloc = parts.netloc.lower()
+        if parts.port in {None, _DEFAULT_PORTS[parts.scheme]}:
+            netloc = re.sub(r":\d*$", "", netloc)
+        return urlunsplit(parts._replace(netloc=netloc)).rstrip("/")
 
 
 # The forms of WebArena's sites (Magento's shop and admin, Postmill, GitLab).

@@ -10,6 +10,7 @@ from webagent_evaluator.dialects import Manner, alternatives
 from webagent_evaluator.verdicts import malformed
 
 _WITHIN, _EXACT = "GOLD in PRED", "EXACT"
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def matches(reference: str, note: object, final_url: str, manner: Manner) -> bool:
@@ -40,8 +41,16 @@ def _within(references: list[str], final_url: str, manner: Manner) -> bool:
 
 
 def _exact(references: list[str], final_url: str, manner: Manner) -> bool:
-    tidy = _single_slashes if manner.strict else str
-    return tidy(_trim(final_url)) in {tidy(_trim(reference)) for reference in references}
+    if manner.strict:
+        final = _split(_trim(final_url), manner)
+        return any(_is_same(_split(_trim(reference), manner), final) for reference in references)
+    return _trim(final_url) in {_trim(reference) for reference in references}
+
+
+def _is_same(reference: SplitResult, final: SplitResult) -> bool:
+    """Strictly: equal, with the keys of the query in any order."""
+    wanted, given = (parse_qs(each.query, keep_blank_values=True) for each in (reference, final))
+    return wanted == given and reference._replace(query="") == final._replace(query="")
 
 
 def _base_and_query(references: list[str], final_url: str) -> bool:
@@ -74,7 +83,10 @@ def _is_below(reference: SplitResult, final: SplitResult, manner: Manner) -> boo
 
 def _split(url: str, manner: Manner) -> SplitResult:
     parts = urlsplit(_single_slashes(url if manner.upstream else _local(url)))
-    return parts._replace(path=parts.path.rstrip("/"))
+    netloc = parts.netloc.lower()  # browsers say a host in lower case, and no port that goes without saying
+    if parts.port in {None, _DEFAULT_PORTS.get(parts.scheme)}:
+        netloc = re.sub(r":\d*$", "", netloc)
+    return parts._replace(netloc=netloc, path=parts.path.rstrip("/"))
 
 
 def _trim(url: str) -> str:
