@@ -240,7 +240,11 @@ async def test_a_huge_page_is_cut_at_the_bound_and_says_so(play):
 
 
 async def test_a_text_of_megabytes_is_read_within_the_bound(play):
-    page = await play("<p id='p'></p><script>p.textContent = 'word '.repeat(1e6)</script>", step_timeout={"seconds": 5})
+    page = await play(
+        "<p id='p'></p><script>p.textContent = 'word '.repeat(1e6)</script>",
+        settle_timeout={"seconds": 4},
+        step_timeout={"seconds": 5},
+    )
     assert len(page.text) < 600
     assert not page.opened.observation.text_truncated
 

@@ -72,6 +72,8 @@ async def test_bad_requests_name_what_is_wrong(service, reason):
     bad = env_pb2.SessionOptions(max_observation_bytes=10)
     assert await refused(env.CreateSession(create("a b"), timeout=20), reason) == "INVALID_REQUEST"
     assert await refused(env.CreateSession(create("ok", options=bad), timeout=20), reason) == "INVALID_REQUEST"
+    never_read = env_pb2.SessionOptions(settle_timeout={"seconds": 6}, step_timeout={"seconds": 6})
+    assert await refused(env.CreateSession(create("ok", options=never_read), timeout=20), reason) == "INVALID_REQUEST"
     assert await refused(env.Step(env_pb2.StepRequest(session_id="none"), timeout=20), reason) == "INVALID_REQUEST"
     unknown = create("ok")
     unknown.task.suite = "webarena"

@@ -135,6 +135,17 @@ async def test_a_written_over_document_is_read(play):
     assert (await page.click(0)).observation.text == "<p>rewritten</p>"
 
 
+async def test_a_document_that_is_opened_anew_while_it_is_waited_for_is_read_at_the_bound(play):
+    page = await play(
+        '<button onclick=\'setTimeout(() => { document.open(); document.write("<p>rewritten</p>"); document.close() },'
+        " 300)'>go</button>",
+        settle_timeout={"seconds": 2},
+    )
+    response = await page.click(0)
+    assert (response.observation.text, response.timings.quiet) == ("<p>rewritten</p>", False)
+    assert (await page.act('do(action="Scroll Down")')).observation.text == "<p>rewritten</p>"
+
+
 async def test_a_suggestion_list_that_waits_for_the_typing_to_end_is_in_the_next_observation(play, service):
     async def suggest(request: web.Request) -> web.Response:
         await asyncio.sleep(0.2)

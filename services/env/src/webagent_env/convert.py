@@ -58,6 +58,10 @@ def spec_of(request: env_pb2.CreateSessionRequest, task: Task, suite: Suite, lim
         if getattr(options, name) > _LARGEST_VIEWPORT:
             raise errors.invalid_request(f"options.{name} must not exceed {_LARGEST_VIEWPORT}")
     seconds = _Seconds(options, limits.max_lifetime_seconds)
+    step = seconds("step_timeout", limits.step_timeout_seconds)
+    settle = seconds("settle_timeout", limits.settle_timeout_seconds)
+    if settle >= step:
+        raise errors.invalid_request(f"options.settle_timeout ({settle:g} s) must be below step_timeout ({step:g} s)")
     width, height = suite.viewport
     return SessionSpec(
         session_id=session_id_of(request.session_id),
@@ -75,8 +79,8 @@ def spec_of(request: env_pb2.CreateSessionRequest, task: Task, suite: Suite, lim
         lease=seconds("lease", limits.lease_seconds),
         lifetime=seconds("lifetime", limits.lifetime_seconds),
         reset_timeout=seconds("reset_timeout", limits.reset_timeout_seconds),
-        step_timeout=seconds("step_timeout", limits.step_timeout_seconds),
-        settle_timeout=seconds("settle_timeout", limits.settle_timeout_seconds),
+        step_timeout=step,
+        settle_timeout=settle,
     )
 
 

@@ -148,6 +148,7 @@ class Tab:
             try:
                 over = self._loading.over
                 still = await self._frames.settle(left) if self._targets is not None else True
+                left = max(0.0, deadline - time.monotonic())
                 # The script keeps its own bound; ours covers a document that is replaced again and again.
                 seen: dict[str, Any] = await self.call("finish", left * 1000, options)
             except DocumentReplacedError:

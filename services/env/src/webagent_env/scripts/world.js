@@ -9,6 +9,7 @@
   const LONGEST_TEXT = 500;
   const MOST_RECTS = 8;
   const GRID = 6;
+  const LATEST_REPLY = 500; // milliseconds past the bound on settling
   const PICTURES = new Set(["IMG", "VIDEO", "CANVAS", "IFRAME", "OBJECT", "EMBED"]);
   // Where an element may be pointed at, as shares of its width and height; its centre first.
   const SPOTS = [[0.5, 0.5], [0.25, 0.25], [0.75, 0.25], [0.25, 0.75], [0.75, 0.75], [0.5, 0.1], [0.5, 0.9], [0.1, 0.5], [0.9, 0.5]];
@@ -24,12 +25,16 @@
   const settle = (bound, inFrame) => new Promise((resolve) => {
     const heard = (event) => {
       document.removeEventListener(`${channel}-settled`, heard);
+      clearTimeout(unheard);
       resolve(JSON.parse(event.detail));
     };
+    // This world's own clock, which the page cannot touch: document.open() may yet take the listeners away.
+    const unheard = setTimeout(() => resolve({ quiet: false, ended: null }), bound + LATEST_REPLY);
     document.addEventListener(`${channel}-settled`, heard);
     if (signal("quiet", bound)) return;
     // document.open() took the listeners away: two frames are all that is known.
     document.removeEventListener(`${channel}-settled`, heard);
+    clearTimeout(unheard);
     const answer = () => resolve({ quiet: document.readyState === "complete", ended: null });
     // In a frame whose sandbox forbids scripts, no callback would ever run.
     if (inFrame) answer();
