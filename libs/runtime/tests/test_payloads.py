@@ -39,6 +39,16 @@ async def test_a_missing_payload_is_named(store, tmp_path):
         await store.get(ref)
 
 
+async def test_a_store_that_cannot_be_read_is_unavailable_and_to_be_asked_again(store, tmp_path):
+    ref = await store.put("a", b"x", "text/plain")
+    (tmp_path / "payloads").rename(tmp_path / "away")
+    (tmp_path / "payloads").touch()
+    with pytest.raises(ServiceError, match="NotADirectoryError") as caught:
+        await store.get(ref)
+    assert (caught.value.code, caught.value.reason) == (grpc.StatusCode.UNAVAILABLE, "PAYLOAD_UNAVAILABLE")
+    assert caught.value.retry_after
+
+
 @pytest.mark.parametrize("uri", ["file:///etc/passwd", "{root}/payloads/../secret", "{root}/payloads-other/a"])
 async def test_a_reference_to_elsewhere_is_refused(store, tmp_path, uri):
     ref = trajectory_pb2.PayloadRef(uri=uri.format(root=f"file://{tmp_path}"))

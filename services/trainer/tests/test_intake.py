@@ -21,10 +21,31 @@ from webagent_trainer.testing import make_turn
 SECONDS = 30.0
 
 
+class Payloads(PayloadStore):
+    """A directory that is away the first time that `away` is asked for."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(PayloadConfig(uri=root.as_uri()))
+        self._directory = root
+        self.away = ""
+
+    async def get(self, ref: trajectory_pb2.PayloadRef) -> bytes:
+        if not self.away or self.away not in ref.uri:
+            return await super().get(ref)
+        self.away = ""
+        hidden = self._directory.rename(self._directory.with_name("hidden"))
+        self._directory.touch()
+        try:
+            return await super().get(ref)
+        finally:
+            self._directory.unlink()
+            hidden.rename(self._directory)
+
+
 class Desk:
     """A running intake and what it writes to."""
 
-    def __init__(self, queue: Queue, books: Books, payloads: PayloadStore, run_id: str) -> None:
+    def __init__(self, queue: Queue, books: Books, payloads: Payloads, run_id: str) -> None:
         self.queue, self.books, self.payloads, self.run_id = queue, books, payloads, run_id
 
     def expect(self, *episodes: str) -> None:
@@ -37,6 +58,14 @@ class Desk:
             while not self.books.assembly.complete():
                 await asyncio.to_thread(self.books.assembly.wait, 1.0)
         return self.books.assembly.take(1)[0]
+
+    async def outside(self, name: str) -> trajectory_pb2.Trajectory:
+        """As `scored`, its turns in the payload store."""
+        trajectory = self.scored(name)
+        turns = trajectory_pb2.TurnList(turns=trajectory.turns).SerializeToString()
+        trajectory.turns_ref.CopyFrom(await self.payloads.put(f"{name}.turns", turns, "application/protobuf"))
+        del trajectory.turns[:]
+        return trajectory
 
     def scored(self, name: str) -> trajectory_pb2.Trajectory:
         trajectory = trajectory_pb2.Trajectory(
@@ -57,7 +86,7 @@ async def desk(queue: Queue, tmp_path: Path) -> AsyncIterator[Desk]:
     )
     books = open_books(config, Board("run"))
     assert books is not None
-    payloads = PayloadStore(PayloadConfig(uri=(tmp_path / "payloads").as_uri()))
+    payloads = Payloads(tmp_path / "payloads")
     await queue.ensure_run(run_id)
     stop = asyncio.Event()
     running = asyncio.create_task(Intake(queue, payloads, run_id, books=books).run(stop))
@@ -79,10 +108,7 @@ async def test_an_outcome_is_archived_entered_and_handed_on(desk: Desk, tmp_path
 async def test_turns_that_are_kept_outside_are_fetched_and_a_lost_payload_is_invalid(desk: Desk) -> None:
     desk.expect("e2", "e3")
     for name in ("e2", "e3"):
-        trajectory = desk.scored(name)
-        turns = trajectory_pb2.TurnList(turns=trajectory.turns).SerializeToString()
-        trajectory.turns_ref.CopyFrom(await desk.payloads.put(f"{name}.turns", turns, "application/protobuf"))
-        del trajectory.turns[:]
+        trajectory = await desk.outside(name)
         if name == "e3":
             trajectory.turns_ref.sha256 = "0" * 64
         await desk.queue.publish_trajectory(trajectory)
@@ -90,6 +116,16 @@ async def test_turns_that_are_kept_outside_are_fetched_and_a_lost_payload_is_inv
     assert len(group.scored["e2"].turns) == 1
     assert group.lost == 1
     assert desk.books.ledger.counts()["invalid"] == 1
+
+
+async def test_turns_whose_store_is_away_for_a_moment_are_fetched_later(desk: Desk) -> None:
+    desk.expect("e9", "e10")
+    desk.payloads.away = "e9.turns"
+    for trajectory in [await desk.outside(name) for name in ("e9", "e10")]:
+        await desk.queue.publish_trajectory(trajectory)
+    group = await desk.outcome()
+    assert list(group.scored) == ["e10", "e9"]
+    assert all(len(trajectory.turns) == 1 for trajectory in group.scored.values())
 
 
 async def test_a_scored_episode_without_reward_is_invalid(desk: Desk) -> None:

@@ -19,6 +19,8 @@ from webagent_runtime.config import ConfigError, PayloadConfig
 from webagent_runtime.errors import ServiceError
 from webagent_runtime.files import open_prefix
 
+_RETRY_SECONDS = 2.0
+
 
 class PayloadStore:
     """Puts and gets payloads below the configured prefix."""
@@ -42,7 +44,7 @@ class PayloadStore:
         )
 
     async def get(self, ref: trajectory_pb2.PayloadRef) -> bytes:
-        """Reads a payload and checks it against its reference."""
+        """Reads a payload and checks it against its reference. A store that cannot be read is UNAVAILABLE."""
         path = self._filesystem._strip_protocol(ref.uri)
         if not path.startswith(f"{self._root}/") or ".." in path.split("/"):
             message = f"{ref.uri} is not below this store's prefix {self._root}"
@@ -51,6 +53,12 @@ class PayloadStore:
             data: bytes = await asyncio.to_thread(self._filesystem.cat_file, path)
         except FileNotFoundError:
             raise ServiceError(grpc.StatusCode.NOT_FOUND, "PAYLOAD_NOT_FOUND", f"{ref.uri} does not exist") from None
+        except Exception as error:
+            # Each kind of store has errors of its own.
+            message = f"{ref.uri} cannot be read: {type(error).__name__}: {error}"
+            raise ServiceError(
+                grpc.StatusCode.UNAVAILABLE, "PAYLOAD_UNAVAILABLE", message, retry_after=_RETRY_SECONDS
+            ) from error
         digest = hashlib.sha256(data).hexdigest()
         if digest != ref.sha256 or len(data) != ref.size_bytes:
             message = (

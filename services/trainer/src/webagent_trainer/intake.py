@@ -1,8 +1,8 @@
 """Takes the run's outcomes from the queue.
 
 Of each trajectory, in this order: archive it, enter its outcome in the ledger, acknowledge it, hand it to the assembly.
-A crash in between has it delivered again; the ledger then knows its outcome already. An episode whose request became a
-dead letter is DEAD.
+A crash in between has it delivered again; the ledger then knows its outcome already. One whose turns cannot be fetched
+at the moment is handed back to the queue. An episode whose request became a dead letter is DEAD.
 """
 
 from __future__ import annotations
@@ -61,7 +61,12 @@ class Intake:
     async def _take(self, delivery: Delivery[trajectory_pb2.Trajectory]) -> None:
         trajectory = delivery.message
         episode_id = trajectory.episode.episode_id
-        outcome, reason = await self._judge(trajectory)
+        try:
+            outcome, reason = await self._judge(trajectory)
+        except ServiceError as error:
+            log.warning("payload_delayed", episode=episode_id, error=str(error))
+            await delivery.nak(error.retry_after or 0.0)
+            return
         try:
             final = await asyncio.to_thread(self._enter, trajectory, outcome, reason)
         except LedgerError as error:
@@ -81,7 +86,10 @@ class Intake:
         )
 
     async def _judge(self, trajectory: trajectory_pb2.Trajectory) -> tuple[str, str]:
-        """The outcome and its reason; fetches the turns of a scored episode that are kept outside."""
+        """The outcome and its reason; fetches the turns of a scored episode that are kept outside.
+
+        ServiceError: they cannot be had at the moment.
+        """
         outcome = _OUTCOMES.get(trajectory.status, "INVALID")
         if trajectory.status not in _OUTCOMES:
             return "INVALID", "BAD_STATUS"
@@ -93,6 +101,8 @@ class Intake:
             try:
                 turns = trajectory_pb2.TurnList.FromString(await self._payloads.get(trajectory.turns_ref))
             except ServiceError as error:
+                if error.retry_after is not None:
+                    raise
                 return "INVALID", error.reason
             except DecodeError:
                 return "INVALID", "PAYLOAD_CORRUPT"
