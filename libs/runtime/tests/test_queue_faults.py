@@ -8,7 +8,7 @@ from webagent.trajectory.v1 import policy_pb2, trajectory_pb2
 from webagent_runtime.config import ClientTlsConfig, QueueConfig
 from webagent_runtime.errors import ServiceError
 from webagent_runtime.queue import Queue, streams
-from webagent_runtime.testing import nats_server
+from webagent_runtime.testing import free_port, nats_server, nats_server_path
 
 
 @pytest.fixture
@@ -44,6 +44,22 @@ async def test_renewed_certificates_are_used_when_the_queue_connects_again(tmp_p
         await asyncio.to_thread(nats.restart)
         await queue.publish_request(request_of("a"))
         await queue.close()
+
+
+async def test_a_server_whose_jetstream_does_not_answer_is_asked_again_until_the_bound(run_id):
+    port = free_port()
+    command = (str(nats_server_path()), "-a", "127.0.0.1", "-p", str(port))
+    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.DEVNULL)
+    try:
+        queue = await Queue.connect(QueueConfig(url=f"nats://127.0.0.1:{port}", publish_timeout=0.5), name="test")
+        for setting_up in (queue.ensure(), queue.ensure_run(run_id)):
+            with pytest.raises(ServiceError, match=r"within 0.5 s") as caught:
+                await setting_up
+            assert caught.value.reason == "QUEUE_UNAVAILABLE"
+        await queue.close()
+    finally:
+        process.kill()
+        await process.wait()
 
 
 async def test_a_message_can_be_acknowledged_across_a_restart(connect, nats, request_of):

@@ -9,6 +9,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from datetime import datetime
+from functools import partial
 
 import grpc
 import nats.errors
@@ -56,12 +57,11 @@ class Queue:
 
     async def ensure(self) -> None:
         """Creates or updates all streams, consumers and the bucket. Idempotent."""
-        await streams.ensure_streams(self._connection)
+        await self._connection.retry("set up the streams", streams.ensure_streams, self._connection)
 
     async def ensure_run(self, run_id: str) -> None:
         """Creates the run's trajectory consumer. Idempotent."""
-        wanted = streams.trajectory_consumer_config(self._connection.config, run_id)
-        await streams.ensure_consumer(self._connection, streams.TRAJECTORIES, wanted)
+        await self._connection.retry("set up the run's consumer", self._ensure_trajectories, run_id)
 
     async def drop_run(self, run_id: str) -> None:
         """Purges what a finished run left on the streams. Idempotent."""
@@ -99,16 +99,12 @@ class Queue:
 
     def trajectories(self, run_id: str) -> Consumer[trajectory_pb2.Trajectory]:
         """The run's trajectories."""
-
-        async def provision() -> None:
-            await self.ensure_run(run_id)
-
         consumer = Consumer(
             self._connection,
             trajectory_pb2.Trajectory,
             stream=streams.TRAJECTORIES,
             name=streams.trajectory_consumer(run_id),
-            provision=provision,
+            provision=partial(self._ensure_trajectories, run_id),
             bury=self._dead_letters.bury,
         )
         self._consumers.append(consumer)
@@ -180,6 +176,10 @@ class Queue:
     async def _ensure_requests(self) -> None:
         wanted = streams.request_consumer_config(self._connection.config)
         await streams.ensure_consumer(self._connection, streams.REQUESTS, wanted)
+
+    async def _ensure_trajectories(self, run_id: str) -> None:
+        wanted = streams.trajectory_consumer_config(self._connection.config, run_id)
+        await streams.ensure_consumer(self._connection, streams.TRAJECTORIES, wanted)
 
     async def _publish(self, subject: str, message: Message, stream: str, message_id: str) -> None:
         if not message_id:

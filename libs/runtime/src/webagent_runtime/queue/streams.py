@@ -20,7 +20,7 @@ from nats.js import api
 
 from webagent_runtime.config import ConfigError, QueueConfig
 from webagent_runtime.errors import ServiceError
-from webagent_runtime.queue.connection import Connection
+from webagent_runtime.queue.connection import TRANSIENT, Connection
 
 log = structlog.get_logger()
 
@@ -69,7 +69,7 @@ def serving_subject(replica: str) -> str:
 
 
 async def ensure_streams(connection: Connection) -> None:
-    """Creates what is missing and updates what differs. Idempotent."""
+    """Creates what is missing and updates what differs. Idempotent. One attempt, as `ensure_consumer`."""
     for wanted in _streams(connection.config):
         await _ensure_stream(connection.js, wanted)
     await ensure_consumer(connection, REQUESTS, request_consumer_config(connection.config))
@@ -77,9 +77,11 @@ async def ensure_streams(connection: Connection) -> None:
 
 
 async def ensure_consumer(connection: Connection, stream: str, wanted: api.ConsumerConfig) -> None:
-    """Creates a consumer, or updates it to `wanted`. Idempotent."""
+    """Creates a consumer, or updates it to `wanted`. Idempotent. One attempt, which may end with a TRANSIENT error."""
     try:
         await connection.js.add_consumer(stream, wanted)
+    except TRANSIENT:
+        raise
     except nats.js.errors.NotFoundError:
         message = f"NATS has no stream {stream}; provision the queue first"
         raise ServiceError(grpc.StatusCode.FAILED_PRECONDITION, "QUEUE_NOT_PROVISIONED", message) from None
@@ -158,6 +160,8 @@ async def _ensure_stream(js: Any, wanted: api.StreamConfig) -> None:
     except nats.js.errors.NotFoundError:
         try:
             await js.add_stream(wanted)
+        except TRANSIENT:
+            raise
         except nats.js.errors.APIError as error:
             raise ConfigError(f"stream {wanted.name} cannot be created: {error.description}") from None
         log.info("stream_created", stream=wanted.name)
@@ -172,6 +176,8 @@ async def _ensure_stream(js: Any, wanted: api.StreamConfig) -> None:
         return
     try:
         await js.update_stream(current.evolve(**{field: new for field, (_, new) in differing.items()}))
+    except TRANSIENT:
+        raise
     except nats.js.errors.APIError as error:
         shown = ", ".join(f"{field} is {_show(old)}, wanted {_show(new)}" for field, (old, new) in differing.items())
         message = f"stream {wanted.name} exists with another configuration: {shown}; NATS says: {error.description}"
