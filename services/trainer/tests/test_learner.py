@@ -92,6 +92,18 @@ def test_the_reference_stays_what_the_policy_was(crew: Crew, tiny_model: Path) -
     assert crew.logprobs(rows) != before
 
 
+def test_a_canary_is_the_same_with_and_without_checkpointing(crew: Crew, tiny_model: Path) -> None:
+    prompts = [row.context for row in make_rows()]
+    found = []
+    for checkpointing in (False, True):
+        begin(crew, tiny_model, bf16=False, gradient_checkpointing=checkpointing)
+        found.append(crew.continuations(prompts, 2, 8, 0.0))
+        crew.learn(make_rows(), CLONING, 1e-2)
+        found.append(crew.continuations(prompts, 2, 8, 0.0))
+    assert found[2:] == found[:2]
+    assert all(len(canary.tokens) > 1 for canary in found[0])
+
+
 @pytest.mark.parametrize("bf16", [True, False])
 def test_a_published_version_is_the_policy_and_its_manifest_is_true(
     crew: Crew, tiny_model: Path, tmp_path: Path, bf16: bool

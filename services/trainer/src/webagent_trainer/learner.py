@@ -164,14 +164,19 @@ class Learner:
         """What the policy says greedily after `wanted` of the prompts; prompts after which it is unsure come last."""
         model = self._engine.module.causal_lm
         found: list[Continuation] = []
-        with (
-            torch.no_grad(),
-            deepspeed.zero.GatheredParameters(list(model.parameters()), enabled=self._stage == 3),
-        ):
-            for prompt in prompts:
-                found.append(continue_greedily(model, prompt, length=length, margin=margin))
-                if sum(len(one.tokens) * 2 >= length for one in found) == wanted:
-                    break
+        # With gradient checkpointing, a model in training keeps no cache.
+        model.eval()
+        try:
+            with (
+                torch.no_grad(),
+                deepspeed.zero.GatheredParameters(list(model.parameters()), enabled=self._stage == 3),
+            ):
+                for prompt in prompts:
+                    found.append(continue_greedily(model, prompt, length=length, margin=margin))
+                    if sum(len(one.tokens) * 2 >= length for one in found) == wanted:
+                        break
+        finally:
+            model.train()
         return sorted(found, key=lambda one: -len(one.tokens))[:wanted]
 
     def save(self, directory: str) -> None:
