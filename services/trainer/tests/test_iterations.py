@@ -208,3 +208,34 @@ async def test_a_stop_while_replicas_take_a_version_over_keeps_what_was_learned(
     assert resumed.state()["iteration"] == 1
     assert scene.run.lineage.version == 1
     assert scene.counts("trained", "unused") == (2, 0)
+
+
+async def test_a_run_that_is_stopped_amid_an_iteration_has_learned_nothing_of_its_groups_yet(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phase = await scene.begin(groups=3)
+    for group in "abc":
+        scene.enter(f"{group}1", f"{group}2")
+    for name, reward in {"a1": 1.0, "a2": 1.0, "b1": 1.0, "b2": 0.0}.items():
+        scene.score(name, reward)
+    await scene.stop_at_first_wait(phase, monkeypatch)
+    assert scene.counts("unused", "no_variance") == (2, 2)
+    resumed = await scene.begin(groups=3)
+    assert scene.counts("unused", "no_variance") == (4, 0)
+    assert resumed.state()["sampler"]["success"] == {"a": 0.5}
+    await scene.stop_at_first_wait(resumed, monkeypatch)
+    assert scene.counts("dispatched") == (6,)
+
+
+async def test_a_trainer_that_died_draws_no_seed_again(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    phase = await scene.begin(groups=3)
+    monkeypatch.setattr(scene.run, "checkpoint", lambda *_: None)
+    await scene.stop_at_first_wait(phase, monkeypatch)
+    first = scene.books.ledger.unfinished()
+    for entry in first:
+        scene.books.ledger.settle(entry.episode_id, "EXPIRED", reason="SILENT")
+    phase = await scene.begin(groups=3)
+    await scene.stop_at_first_wait(phase, monkeypatch)
+    second = scene.books.ledger.unfinished()
+    assert len(first) == len(second) == 6
+    assert not {entry.seed for entry in first} & {entry.seed for entry in second}

@@ -22,7 +22,7 @@ def test_what_always_or_never_succeeds_is_drawn_less_but_never_starves() -> None
         source.learn("easy", 1.0)
         source.learn("half", 0.5)
         source.learn("hard", 0.0)
-    drawn = Counter(task for _ in range(20) for task, _ in source.draw(16))
+    drawn = Counter(task for number in range(20) for task, _ in source.draw(16, before=16 * number))
     assert drawn["half"] > 2 * drawn["easy"]
     assert min(drawn["easy"], drawn["hard"]) >= 20
 
@@ -33,17 +33,17 @@ def test_what_depends_on_the_seed_alone_is_drawn_less_than_what_depends_on_chanc
         source.learn("easy", 1.0)
         source.learn("easy", 0.0)
         source.learn("half", 0.5)
-    drawn = Counter(task for _ in range(20) for task, _ in source.draw(16))
+    drawn = Counter(task for number in range(20) for task, _ in source.draw(16, before=16 * number))
     assert drawn["half"] > 2 * drawn["easy"]
 
 
 def test_unknown_tasks_are_drawn_evenly() -> None:
-    assert set(Counter(task for task, _ in sampler().draw(30)).values()) == {10}
+    assert set(Counter(task for task, _ in sampler().draw(30, before=0)).values()) == {10}
 
 
 @given(st.integers(1, 40), st.integers(0, 5))
 def test_seeds_stay_in_their_range(groups: int, seed: int) -> None:
-    drawn = sampler(seed).draw(groups)
+    drawn = sampler(seed).draw(groups, before=0)
     assert len(drawn) == groups
     assert all(SEEDS.first <= number < SEEDS.end for _, number in drawn)
 
@@ -55,10 +55,9 @@ def test_a_restored_sampler_draws_what_the_interrupted_one_would_have(
     first = sampler()
     for task, success in learned:
         first.learn(task, success)
-        first.draw(2)
-    resumed = sampler(seed=9)
+    resumed = sampler()
     resumed.restore(json.loads(json.dumps(first.state())))
-    assert resumed.draw(groups) == first.draw(groups)
+    assert resumed.draw(groups, before=7) == first.draw(groups, before=7)
     assert resumed.success == first.success
 
 
@@ -76,3 +75,15 @@ def test_a_group_of_a_task_that_is_no_longer_configured_teaches_the_sampler_noth
     before = source.state()
     source.learn("removed", 1.0)
     assert source.state() == before
+
+
+def test_each_draw_of_a_run_has_seeds_of_its_own() -> None:
+    source = sampler()
+    draws = [tuple(source.draw(4, before=before)) for before in (0, 4, 8)]
+    assert len(set(draws)) == 3
+
+
+def test_a_checkpoint_with_the_state_of_a_running_generator_is_still_restored() -> None:
+    resumed = sampler()
+    resumed.restore({"success": {"easy": 0.9}, "variance": {"easy": 0.1}, "chance": [3, [1, 2, 3], None]})
+    assert resumed.success["easy"] == 0.9

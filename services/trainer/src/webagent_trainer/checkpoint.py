@@ -1,6 +1,6 @@
 """Saved states of a run, from which it resumes exactly.
 
-    checkpoints/<number>/state.json      phase, counters, sampler, lineage, ledger position, random states
+    checkpoints/<number>/state.json      phase, counters, sampler, lineage, ledger position
                          engine/         DeepSpeed's own files: parameters, optimizer
                          complete.json   every file with its size
 

@@ -108,6 +108,13 @@ class Ledger:
                 rows,
             )
 
+    def check_dispatched(self, episode_id: str) -> None:
+        """LedgerError: this run never dispatched the episode."""
+        with self._lock:
+            known = self._db.execute("SELECT 1 FROM episodes WHERE episode_id = ?", (episode_id,)).fetchone()
+        if known is None:
+            raise LedgerError(f"{episode_id} was never dispatched by this run")
+
     def settle(
         self,
         episode_id: str,
@@ -176,6 +183,11 @@ class Ledger:
     def settled(self, group_id: str) -> list[Entry]:
         """The group's episodes that have an outcome, oldest first."""
         return self._entries("group_id = ? AND outcome IS NOT NULL", group_id)
+
+    def groups(self) -> int:
+        """How many groups were ever entered."""
+        with self._lock:
+            return int(self._db.execute("SELECT COUNT(DISTINCT group_id) FROM episodes").fetchone()[0])
 
     def counts(self) -> dict[str, int]:
         """How many episodes stand where, under the contract's names."""

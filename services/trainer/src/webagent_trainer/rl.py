@@ -138,7 +138,8 @@ class Reinforcement:
         if groups <= 0:
             return
         deadline = time.time() + self._config.deadline_seconds
-        drawn = [self._new_group(task, seed, deadline) for task, seed in self._sampler.draw(groups)]
+        tasks = self._sampler.draw(groups, before=self._ledger.groups())
+        drawn = [self._new_group(task, seed, deadline) for task, seed in tasks]
         minimum = self._run.lineage.version
         self._ledger.enter(
             Entry(
@@ -195,10 +196,12 @@ class Reinforcement:
         """Complete groups, and those of them to learn from; groups without variance may be replaced."""
         groups: list[Group] = []
         live: list[LiveGroup] = []
+        # A run that ends meanwhile takes this iteration's groups up again, and learns of each of them then.
+        state = self.state()
         wanted = self._config.groups
         replacements = self._config.replacement_groups
         while len(groups) < wanted and len(self._assembly):
-            self._wait_for_group()
+            self._wait_for_group(state)
             for group in self._assembly.take(wanted - len(groups)):
                 groups.append(group)
                 kept = self._admit(group)
@@ -210,9 +213,9 @@ class Reinforcement:
             self._dispatch_missing(wanted - len(groups))
         return groups, live
 
-    def _wait_for_group(self) -> None:
+    def _wait_for_group(self, state: Mapping[str, Any]) -> None:
         while not self._assembly.complete():
-            self._run.stop_point(PHASE, self.state)
+            self._run.stop_point(PHASE, lambda: state)
             self._check_invalid()
             self._expire()
             deadline = self._assembly.next_deadline()

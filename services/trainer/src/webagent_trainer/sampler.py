@@ -17,13 +17,13 @@ _UNKNOWN_SUCCESS, _UNKNOWN_VARIANCE = 0.5, 0.25
 
 
 class TaskSampler:
-    """A seeded source of tasks; its state travels in the checkpoint."""
+    """A seeded source of tasks; what it has learned of them travels in the checkpoint."""
 
     def __init__(self, tasks: Sequence[str], seeds: SeedRange, config: TaskSamplerConfig, *, seed: int) -> None:
         self._tasks = tuple(tasks)
         self._seeds = seeds
         self._config = config
-        self._chance = seeded("tasks", seed)
+        self._seed = seed
         self._success = dict.fromkeys(self._tasks, _UNKNOWN_SUCCESS)
         self._variance = dict.fromkeys(self._tasks, _UNKNOWN_VARIANCE)
 
@@ -32,11 +32,15 @@ class TaskSampler:
         """The running success of each task."""
         return self._success
 
-    def draw(self, groups: int) -> list[tuple[str, int]]:
-        """A task and a seed for each of `groups` groups; the counts of tasks follow their weights within one."""
+    def draw(self, groups: int, *, before: int) -> list[tuple[str, int]]:
+        """A task and a seed for each of `groups` groups; the counts of tasks follow their weights within one.
+
+        `before`: groups that the run has drawn so far. Each number has draws of its own, however often a run resumes.
+        """
+        chance = seeded("tasks", self._seed, before)
         weights = [max(variance, self._config.floor) for variance in self._variance.values()]
         step = sum(weights) / groups
-        mark = self._chance.random() * step
+        mark = chance.random() * step
         drawn: list[str] = []
         reached = 0.0
         for task, weight in zip(self._tasks, weights, strict=True):
@@ -46,8 +50,8 @@ class TaskSampler:
                 mark += step
         # Rounding may leave the last mark just past the end.
         drawn.extend(self._tasks[-1:] * (groups - len(drawn)))
-        self._chance.shuffle(drawn)
-        return [(task, self._chance.randrange(self._seeds.first, self._seeds.end)) for task in drawn]
+        chance.shuffle(drawn)
+        return [(task, chance.randrange(self._seeds.first, self._seeds.end)) for task in drawn]
 
     def learn(self, task: str, success: float) -> None:
         """Takes a group's mean reward, from 0 to 1, into its task's running success and variance.
@@ -63,17 +67,10 @@ class TaskSampler:
 
     def state(self) -> dict[str, Any]:
         """What `restore` needs, as JSON values."""
-        version, internal, gauss = self._chance.getstate()
-        return {
-            "success": dict(self._success),
-            "variance": dict(self._variance),
-            "chance": [version, list(internal), gauss],
-        }
+        return {"success": dict(self._success), "variance": dict(self._variance)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Goes on where `state` was taken; tasks that are new since then start unknown."""
         success, variance = state["success"], state["variance"]
         self._success = {task: float(success.get(task, _UNKNOWN_SUCCESS)) for task in self._tasks}
         self._variance = {task: float(variance.get(task, _UNKNOWN_VARIANCE)) for task in self._tasks}
-        version, internal, gauss = state["chance"]
-        self._chance.setstate((version, tuple(internal), gauss))
