@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from webagent.trajectory.v1 import trajectory_pb2
+from webagent_runtime import delimited
 from webagent_runtime.config import validate
 from webagent_runtime.queue import Queue
 from webagent_trainer.batches import LearningRow
@@ -92,6 +94,19 @@ async def test_a_run_that_crashed_goes_on_along_the_curve_of_one_that_did_not(
     assert [line["iteration"] for line in lines] == [1, 2, 3, 3, 4, 5, 6]
     curve = {line["iteration"]: (line["loss"], line["gradient_norm"], line["surprise"]) for line in lines}
     assert curve == {line["iteration"]: (line["loss"], line["gradient_norm"], line["surprise"]) for line in whole}
+
+
+def test_an_episode_that_a_file_holds_twice_is_learned_from_once(tmp_path: Path) -> None:
+    path = write_stored(tmp_path / "old.trajectories")
+    first, *_ = stored = list(delimited.read(path, trajectory_pb2.Trajectory))
+    first.reward = 0.5
+    delimited.append(path, first)
+    config = run_config(tmp_path, tmp_path).rl
+    assert config is not None
+    groups = read_groups(path, config, vocabulary=VOCABULARY)
+    episodes = [episode for group in groups for episode in group.episodes]
+    assert [episode.episode_id for episode in episodes] == [each.episode.episode_id for each in stored]
+    assert episodes[0].reward == 1.0
 
 
 def test_a_file_without_a_usable_episode_says_why(tmp_path: Path) -> None:

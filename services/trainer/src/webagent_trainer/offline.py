@@ -87,14 +87,22 @@ class Offline:
 
 
 def read_groups(path: Path, config: RlConfig, *, vocabulary: int) -> list[LiveGroup]:
-    """The SCORED episodes of a file whose provenance holds, by group; an episode of no group is one by itself."""
+    """The SCORED episodes of a file whose provenance holds, by group; an episode of no group is one by itself.
+
+    Of an episode that the file holds several times, as an archive may, the first counts.
+    """
     if not path.is_file():
         raise RunFailedError("NO_TRAJECTORIES", f"{path} does not exist")
     by_group: dict[str, list[Episode]] = {}
     tasks: dict[str, str] = {}
     refused: Counter[str] = Counter()
     identity = None
+    seen: set[tuple[str, str]] = set()
     for trajectory in delimited.read(path, trajectory_pb2.Trajectory):
+        episode_id = trajectory.episode.episode_id
+        if episode_id and (trajectory.run_id, episode_id) in seen:
+            continue
+        seen.add((trajectory.run_id, episode_id))
         if trajectory.status != trajectory_pb2.EPISODE_STATUS_SCORED or not trajectory.turns:
             continue
         identity = identity or identity_of(trajectory)
@@ -104,7 +112,7 @@ def read_groups(path: Path, config: RlConfig, *, vocabulary: int) -> list[LiveGr
         except RefusedError as error:
             refused[error.reason] += 1
             continue
-        key = trajectory.group_id or trajectory.episode.episode_id
+        key = trajectory.group_id or episode_id
         by_group.setdefault(key, []).append(episode)
         tasks[key] = trajectory.episode.task.task_id
     log.info("stored_trajectories", groups=len(by_group), refused=dict(refused))
