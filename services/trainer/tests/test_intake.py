@@ -162,12 +162,16 @@ async def test_a_dead_request_that_nobody_can_read_is_none_of_a_runs_episodes(de
     assert (await desk.outcome()).lost == 1
 
 
-async def test_an_episode_that_was_never_dispatched_becomes_a_dead_letter_and_no_entry(desk: Desk) -> None:
+async def test_an_episode_that_was_never_dispatched_becomes_a_dead_letter_and_no_entry(
+    desk: Desk, tmp_path: Path
+) -> None:
     desk.expect("e7")
     await desk.queue.publish_trajectory(desk.scored("e6"))
     await desk.queue.publish_trajectory(desk.scored("e7"))
     assert list((await desk.outcome()).scored) == ["e7"]
     assert desk.books.ledger.counts()["dispatched"] == 1
+    archived = delimited.read(tmp_path / "archive.trajectories", trajectory_pb2.Trajectory)
+    assert [trajectory.episode.episode_id for trajectory in archived] == ["e7"]
 
 
 def test_half_a_message_at_the_end_of_the_archive_is_cut_off(tmp_path: Path) -> None:

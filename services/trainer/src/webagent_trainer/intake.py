@@ -2,7 +2,8 @@
 
 Of each trajectory, in this order: archive it, enter its outcome in the ledger, acknowledge it, hand it to the assembly.
 A crash in between has it delivered again; the ledger then knows its outcome already. One whose turns cannot be fetched
-at the moment is handed back to the queue. An episode whose request became a dead letter is DEAD.
+at the moment is handed back to the queue; one of an episode that the run never dispatched becomes a dead letter. An
+episode whose request became a dead letter is DEAD.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ class Intake:
             log.info("late_outcome", episode=episode_id, outcome=outcome)
 
     def _enter(self, trajectory: trajectory_pb2.Trajectory, outcome: str, reason: str) -> bool:
+        self._ledger.check_dispatched(trajectory.episode.episode_id)
         offset = self._archive.append(trajectory)
         reward = trajectory.reward if outcome == "SCORED" else None
         return self._ledger.settle(
