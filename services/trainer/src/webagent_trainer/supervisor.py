@@ -103,7 +103,7 @@ class Supervisor:
             raise ServiceError(grpc.StatusCode.FAILED_PRECONDITION, "BUSY", message)
         queue = await self._connected()
         board = Board(run_id, hold=config.pause_between_phases)
-        books = open_books(config, board)
+        books = await asyncio.to_thread(open_books, config, board)
         payloads = PayloadStore(config.payloads or PayloadConfig(uri=_uri(config.run_directory / "payloads")))
         await queue.ensure()
         await queue.ensure_run(run_id)
