@@ -328,5 +328,5 @@ async def test_two_replicas_under_load_take_rolling_updates_without_a_failed_req
             for span, context in zip(reply.spans, [[], *(reply.token_ids[: s.end] for s in reply.spans)], strict=False):
                 scores = log_softmax(table(span.weights_version)[[*PROMPT, *context][-1]])
                 assert reply.logprobs[span.start] == pytest.approx(float(scores[reply.token_ids[span.start]]), abs=1e-4)
-        assert {len(reply.spans) for reply in replies} >= {1, 2}
+        assert any(len(reply.spans) > 1 for reply in replies)
         assert len(replies) > 20
