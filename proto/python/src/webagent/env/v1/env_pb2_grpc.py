@@ -104,7 +104,8 @@ class EnvironmentServiceServicer:
         """Takes one action and returns what the page shows once it is quiet. Idempotent by (session_id, step_index): the
         same index again returns the recorded response without touching the page.
         NOT_FOUND: SESSION_NOT_FOUND. FAILED_PRECONDITION: EPISODE_OVER, STEP_OUT_OF_ORDER.
-        ALREADY_EXISTS: STEP_CONFLICT (same index, different action). ABORTED: BROWSER_CRASHED.
+        ALREADY_EXISTS: STEP_CONFLICT (same index, different action). ABORTED: BROWSER_CRASHED, SITE_UNAVAILABLE (a site of
+        the task broke under the session).
         DEADLINE_EXCEEDED: STEP_TIMEOUT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -113,7 +114,7 @@ class EnvironmentServiceServicer:
 
     def Observe(self, request, context):
         """Returns the page as it is now. Takes no action and counts no step.
-        NOT_FOUND: SESSION_NOT_FOUND. ABORTED: BROWSER_CRASHED.
+        NOT_FOUND: SESSION_NOT_FOUND. ABORTED: BROWSER_CRASHED, SITE_UNAVAILABLE.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

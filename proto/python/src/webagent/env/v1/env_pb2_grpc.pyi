@@ -257,13 +257,14 @@ class EnvironmentServiceStub(typing.Generic[_EnvironmentServiceListTasksType, _E
     """Takes one action and returns what the page shows once it is quiet. Idempotent by (session_id, step_index): the
     same index again returns the recorded response without touching the page.
     NOT_FOUND: SESSION_NOT_FOUND. FAILED_PRECONDITION: EPISODE_OVER, STEP_OUT_OF_ORDER.
-    ALREADY_EXISTS: STEP_CONFLICT (same index, different action). ABORTED: BROWSER_CRASHED.
+    ALREADY_EXISTS: STEP_CONFLICT (same index, different action). ABORTED: BROWSER_CRASHED, SITE_UNAVAILABLE (a site of
+    the task broke under the session).
     DEADLINE_EXCEEDED: STEP_TIMEOUT.
     """
 
     Observe: _EnvironmentServiceObserveType
     """Returns the page as it is now. Takes no action and counts no step.
-    NOT_FOUND: SESSION_NOT_FOUND. ABORTED: BROWSER_CRASHED.
+    NOT_FOUND: SESSION_NOT_FOUND. ABORTED: BROWSER_CRASHED, SITE_UNAVAILABLE.
     """
 
     RenewLease: _EnvironmentServiceRenewLeaseType
@@ -350,7 +351,8 @@ class EnvironmentServiceServicer(metaclass=abc.ABCMeta):
         """Takes one action and returns what the page shows once it is quiet. Idempotent by (session_id, step_index): the
         same index again returns the recorded response without touching the page.
         NOT_FOUND: SESSION_NOT_FOUND. FAILED_PRECONDITION: EPISODE_OVER, STEP_OUT_OF_ORDER.
-        ALREADY_EXISTS: STEP_CONFLICT (same index, different action). ABORTED: BROWSER_CRASHED.
+        ALREADY_EXISTS: STEP_CONFLICT (same index, different action). ABORTED: BROWSER_CRASHED, SITE_UNAVAILABLE (a site of
+        the task broke under the session).
         DEADLINE_EXCEEDED: STEP_TIMEOUT.
         """
 
@@ -361,7 +363,7 @@ class EnvironmentServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[webagent.env.v1.env_pb2.ObserveResponse, collections.abc.Awaitable[webagent.env.v1.env_pb2.ObserveResponse]]:
         """Returns the page as it is now. Takes no action and counts no step.
-        NOT_FOUND: SESSION_NOT_FOUND. ABORTED: BROWSER_CRASHED.
+        NOT_FOUND: SESSION_NOT_FOUND. ABORTED: BROWSER_CRASHED, SITE_UNAVAILABLE.
         """
 
     @abc.abstractmethod

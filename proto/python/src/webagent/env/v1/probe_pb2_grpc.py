@@ -54,7 +54,8 @@ class ProbeServiceServicer:
     def Probe(self, request, context):
         """Reads one value from the agent's current page, in place and without navigating, or from another address, opened
         on a page of its own in the same context and closed afterwards.
-        INVALID_ARGUMENT: INVALID_REQUEST. NOT_FOUND: SESSION_NOT_FOUND. ABORTED: BROWSER_CRASHED.
+        INVALID_ARGUMENT: INVALID_REQUEST. NOT_FOUND: SESSION_NOT_FOUND. ABORTED: BROWSER_CRASHED,
+        SITE_UNAVAILABLE.
         FAILED_PRECONDITION: PROBE_FAILED (the script threw, or the address did not load).
         DEADLINE_EXCEEDED: PROBE_TIMEOUT.
         """

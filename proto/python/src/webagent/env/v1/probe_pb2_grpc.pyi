@@ -87,7 +87,8 @@ class ProbeServiceStub(typing.Generic[_ProbeServiceProbeType, _ProbeServiceGetTa
     Probe: _ProbeServiceProbeType
     """Reads one value from the agent's current page, in place and without navigating, or from another address, opened
     on a page of its own in the same context and closed afterwards.
-    INVALID_ARGUMENT: INVALID_REQUEST. NOT_FOUND: SESSION_NOT_FOUND. ABORTED: BROWSER_CRASHED.
+    INVALID_ARGUMENT: INVALID_REQUEST. NOT_FOUND: SESSION_NOT_FOUND. ABORTED: BROWSER_CRASHED,
+    SITE_UNAVAILABLE.
     FAILED_PRECONDITION: PROBE_FAILED (the script threw, or the address did not load).
     DEADLINE_EXCEEDED: PROBE_TIMEOUT.
     """
@@ -119,7 +120,8 @@ class ProbeServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[webagent.env.v1.probe_pb2.ProbeResponse, collections.abc.Awaitable[webagent.env.v1.probe_pb2.ProbeResponse]]:
         """Reads one value from the agent's current page, in place and without navigating, or from another address, opened
         on a page of its own in the same context and closed afterwards.
-        INVALID_ARGUMENT: INVALID_REQUEST. NOT_FOUND: SESSION_NOT_FOUND. ABORTED: BROWSER_CRASHED.
+        INVALID_ARGUMENT: INVALID_REQUEST. NOT_FOUND: SESSION_NOT_FOUND. ABORTED: BROWSER_CRASHED,
+        SITE_UNAVAILABLE.
         FAILED_PRECONDITION: PROBE_FAILED (the script threw, or the address did not load).
         DEADLINE_EXCEEDED: PROBE_TIMEOUT.
         """
