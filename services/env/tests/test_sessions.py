@@ -209,6 +209,7 @@ async def test_a_context_that_cannot_be_wiped_is_closed_and_sessions_are_reaped_
                     await pause(0.02)
 
 
+@pytest.mark.slow
 async def test_an_opening_that_fails_after_it_was_closed_leaves_its_namesake_alone(make_service, reason):
     asked, hang = asyncio.Event(), asyncio.Event()
 

@@ -166,7 +166,10 @@ async def test_a_suggestion_list_that_waits_for_the_typing_to_end_is_in_the_next
     [
         "oninput='show(this.value)'",
         "oninput='if (this.value === \"abcdef\") for (const n of NUMBERS) show(n)'",
-        "oninput='if (this.value === \"abcdef\") (async () => { for (const n of NUMBERS) await show(n) })()'",
+        pytest.param(
+            "oninput='if (this.value === \"abcdef\") (async () => { for (const n of NUMBERS) await show(n) })()'",
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["one for each key", "all at once", "one after another"],
 )

@@ -157,6 +157,7 @@ async def test_an_iteration_of_which_nothing_was_ever_heard_ends_the_run(scene: 
     assert scene.counts("dispatched", "expired") == (2, 2)
 
 
+@pytest.mark.slow
 async def test_a_version_that_all_replicas_refuse_ends_a_run_that_waits_for_its_episodes(scene: Scene) -> None:
     phase = await scene.begin(iterations=3, max_staleness=1, deadline_seconds=600)
     version = await asyncio.to_thread(scene.run.exchange.highest_version) + 1
