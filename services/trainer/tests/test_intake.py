@@ -137,14 +137,19 @@ async def test_a_scored_episode_without_reward_is_invalid(desk: Desk) -> None:
     assert desk.books.ledger.counts()["invalid"] == 1
 
 
-async def test_a_request_that_dies_makes_its_episode_dead(desk: Desk) -> None:
-    desk.expect("e5")
+async def die(desk: Desk, episode_id: str) -> None:
+    """Has an episode's request become a dead letter."""
     request = trajectory_pb2.RolloutRequest(run_id=desk.run_id, group_id="g")
-    request.episode.episode_id = "e5"
+    request.episode.episode_id = episode_id
     await desk.queue.publish_request(request)
     delivery = await desk.queue.requests().next(SECONDS)
     assert delivery is not None
     await delivery.terminate("poison")
+
+
+async def test_a_request_that_dies_makes_its_episode_dead(desk: Desk) -> None:
+    desk.expect("e5")
+    await die(desk, "e5")
     assert (await desk.outcome()).lost == 1
     assert desk.books.ledger.counts()["dead"] == 1
 
@@ -152,13 +157,8 @@ async def test_a_request_that_dies_makes_its_episode_dead(desk: Desk) -> None:
 async def test_a_dead_request_that_nobody_can_read_is_none_of_a_runs_episodes(desk: Desk) -> None:
     desk.expect("e8")
     await desk.queue._connection.js.publish(streams.request_subject(desk.run_id), b"\xff\xff\xff")
-    request = trajectory_pb2.RolloutRequest(run_id=desk.run_id, group_id="g")
-    request.episode.episode_id = "e8"
-    await desk.queue.publish_request(request)
-    # Buries what is no request on its way to the one that is.
-    delivery = await desk.queue.requests().next(SECONDS)
-    assert delivery is not None
-    await delivery.terminate("poison")
+    # It is buried on the way to one that can be read.
+    await die(desk, "e8")
     assert (await desk.outcome()).lost == 1
 
 

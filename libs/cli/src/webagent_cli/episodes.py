@@ -195,10 +195,10 @@ class Attempts:
         return trajectory
 
     def _refuse_strangers(self, trajectory: Trajectory) -> None:
-        for version in self._player.strangers(trajectory):
+        if strangers := self._player.strangers(trajectory):
             raise RunError(
-                f"{self._player.phase} is played by policy version {self._player.min_version}, but version {version} "
-                "replied: the run has trained on since, so begin a new one"
+                f"{self._player.phase} is played by policy version {self._player.min_version}, but version "
+                f"{min(strangers)} replied: the run has trained on since, so begin a new one"
             )
 
     async def _attempt(self, job: Job) -> Trajectory:
