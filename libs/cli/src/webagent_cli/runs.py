@@ -21,6 +21,11 @@ RESCORED = ".rescored"
 RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
+def shown(path: Path) -> Path:
+    """A path as one would type it here: relative where it lies below the working directory."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
 @dataclass(frozen=True)
 class Run:
     """One run and its files."""

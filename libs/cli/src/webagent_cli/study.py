@@ -21,7 +21,7 @@ from webagent_cli.episodes import Trajectory
 from webagent_cli.evaluation import evaluation_jobs, play_phase, results, sites_of, unsettled
 from webagent_cli.progress import Display
 from webagent_cli.report import write_report
-from webagent_cli.runs import Run
+from webagent_cli.runs import Run, shown
 from webagent_cli.settings import laid_over
 from webagent_cli.standalone import opened, play
 from webagent_cli.studies import KINDS, Point, Study, write_studies
@@ -160,4 +160,4 @@ def _show(display: Display, run: Run, found: Study) -> None:
         write_report(run)
     else:
         write_studies(run)
-    display.say(f"report: {run.report}")
+    display.say(f"report: {shown(run.report)}")

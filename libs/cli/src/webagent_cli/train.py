@@ -27,7 +27,7 @@ from webagent_cli.progress import Display, duration
 from webagent_cli.record import RunRecord
 from webagent_cli.report import write_report
 from webagent_cli.result import write_result
-from webagent_cli.runs import LATEST, Run, find_run, new_run
+from webagent_cli.runs import LATEST, Run, find_run, new_run, shown
 from webagent_cli.stack import Stack, free_ports
 from webagent_cli.training import TrainerRun
 
@@ -52,7 +52,7 @@ def train(path: Path, *, runs: Path, name: str | None, resume: bool, dry_run: bo
     prepare_model(config.model, display.say)
     refuse_missing(config)
     run = interrupted or new_run(runs, name, label=path.stem)
-    display.say(f"run {run.id}: {len(config.tasks.ids)} tasks, seed {config.seed}; logs in {run.logs}")
+    display.say(f"run {run.id}: {len(config.tasks.ids)} tasks, seed {config.seed}; logs in {shown(run.logs)}")
     with Stack(run, config, ports=free_ports()) as stack:
         run.config.write_text(config.to_yaml())
         run.mark_latest()
@@ -105,7 +105,7 @@ class Training:
             result = await write_result(clients, self.run, self.config, self.record)
         await asyncio.to_thread(write_report, self.run)
         self.display.say(result.headline())
-        self.display.say(f"{duration(time.monotonic() - begun)}; report: {self.run.report}")
+        self.display.say(f"{duration(time.monotonic() - begun)}; report: {shown(self.run.report)}")
 
     async def _add_thoughts(self) -> None:
         from webagent_cli.thoughts import add_thoughts  # noqa: PLC0415  rollout need not be installed otherwise

@@ -9,7 +9,7 @@ from webagent_cli.config import SERVICES, load_loop, parse_settings
 from webagent_cli.doctor import refuse_missing
 from webagent_cli.models import prepare_model
 from webagent_cli.offers import check_offers
-from webagent_cli.runs import new_run
+from webagent_cli.runs import new_run, shown
 from webagent_cli.stack import Stack, refuse_used_ports
 
 
@@ -27,5 +27,5 @@ def up(path: Path, *, runs: Path, settings: list[str]) -> None:
         stack.start_all(
             lambda service, seconds: console.print(f"  {service:<10} {stack.addresses.of(service)}  {seconds:.1f} s")
         )
-        console.print(f"{len(SERVICES)} processes are up, logs in {run.logs}; Ctrl-C ends them")
+        console.print(f"{len(SERVICES)} processes are up, logs in {shown(run.logs)}; Ctrl-C ends them")
         asyncio.run(stack.watch())
