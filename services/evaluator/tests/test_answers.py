@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from webagent_evaluator.addresses import matches
 from webagent_evaluator.answers import includes, satisfies, whole_number
 from webagent_evaluator.dialects import Dialect, Manner
+from webagent_evaluator.judge import Kind, Question, agrees
 from webagent_evaluator.locators import call_of
 from webagent_evaluator.verdicts import NoVerdictError
 
@@ -88,3 +89,23 @@ def test_a_call_is_a_name_with_plain_strings_or_a_fault(source: str) -> None:
     except NoVerdictError:
         return
     assert name.isidentifier() or name.replace("_", "0").isalnum()
+
+
+@pytest.mark.parametrize("condition", ["== 5", ">= 5", "<= 5", "< 5", "> 5"])
+def test_numbers_of_any_size_are_compared(condition: str) -> None:
+    assert satisfies(10**400, condition) == (">" in condition)
+
+
+@pytest.mark.parametrize(
+    ("reply", "agreed"),
+    [("Correct.", True), ("incorrect", False), ("<think>incorrect? no</think>correct", True),
+     ("it may be correct</think>\nincorrect", False)],
+)  # fmt: skip
+def test_a_judge_s_word_counts_once_its_thoughts_are_over(reply: str, agreed: bool) -> None:
+    assert agrees(Question(Kind.FUZZY, "a", "b"), reply) is agreed
+
+
+def test_a_judge_that_was_cut_off_amid_its_thoughts_said_nothing() -> None:
+    with pytest.raises(NoVerdictError) as fault:
+        agrees(Question(Kind.FUZZY, "a", "b"), "<think>It could be incorrect, but")
+    assert fault.value.reason == "JUDGE_REPLY_MALFORMED"

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from webagent.evaluator.v1 import evaluator_pb2 as pb
-from webagent_evaluator.evidence import Evidence
+from webagent_evaluator.evidence import Evidence, parse
 from webagent_evaluator.judge import Exchange, Kind, Question
 from webagent_evaluator.locators import Query, Reading
 from webagent_evaluator.storage import MAX_STORED_BYTES, restore, store
@@ -47,6 +47,12 @@ def test_what_does_not_fit_loses_its_value_and_keeps_its_place() -> None:
     assert stored.ByteSize() < MAX_STORED_BYTES + 1_000
     assert len(stored.readings) == 4
     assert list(restore(stored).readings) == list(pages)[:1]
+
+
+def test_half_a_character_of_a_page_travels_as_a_question_mark() -> None:
+    page = Reading(parse(r'["caf\u00e9 \ud83d", {"\udc00": 1}]'), "")
+    assert page.value == ["café ?", {"?": 1}]
+    assert restore(store(Evidence(readings={Query(): page}))).readings == {Query(): page}
 
 
 @pytest.mark.parametrize(

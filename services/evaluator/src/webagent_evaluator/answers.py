@@ -127,7 +127,7 @@ def _compare(number: float, condition: str) -> bool:
     return {
         "<=": number <= bound + _TOLERANCE,
         ">=": number >= bound - _TOLERANCE,
-        "==": abs(number - bound) <= _TOLERANCE,
+        "==": bound - _TOLERANCE <= number <= bound + _TOLERANCE,
         "<": number < bound + _TOLERANCE,
         ">": number > bound - _TOLERANCE,
     }[match[1]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,6 +18,15 @@ class Evidence:
     final_url: str | None = None
     readings: dict[Query, Reading] = field(default_factory=dict)
     exchanges: dict[Question, Exchange] = field(default_factory=dict)
+
+
+def parse(value: str | bytes) -> object:
+    """What a page gave as JSON; ValueError if it is none.
+
+    Half a character, which JavaScript lets pass for text and no message can hold, becomes a question mark.
+    """
+    whole = json.dumps(json.loads(value), ensure_ascii=False).encode(errors="replace")
+    return json.loads(whole)
 
 
 class Pages(Protocol):

@@ -76,13 +76,15 @@ def prompt_of(question: Question, intent: str) -> str:
 
 
 def agrees(question: Question, reply: str) -> bool:
-    """What a reply says."""
-    reply = reply.lower()
+    """What a reply says once its thoughts are over."""
+    words = reply.rpartition("</think>")[2].lower()
+    if "<think>" in words:
+        raise NoVerdictError("JUDGE_REPLY_MALFORMED", f"the judge did not finish thinking: {reply[:80]!r}")
     no, yes = (
         (("partially correct", "incorrect"), "correct") if question.kind is Kind.FUZZY else (("different",), "same")
     )
-    if any(word in reply for word in no):
+    if any(word in words for word in no):
         return False
-    if yes in reply:
+    if yes in words:
         return True
     raise NoVerdictError("JUDGE_REPLY_MALFORMED", f"the judge replied {reply[:80]!r}")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
-from webagent_evaluator.evidence import Evidence
+from webagent_evaluator.evidence import Evidence, parse
 from webagent_evaluator.locators import Account, Query, Reading, script_for
 from webagent_evaluator.sessions import Session
 from webagent_evaluator.verdicts import NoVerdictError
@@ -37,6 +36,6 @@ class LivePages:
 
 def _parse(value: str, url: str) -> object:
     try:
-        return json.loads(value)
+        return parse(value)
     except (ValueError, RecursionError) as error:
         raise NoVerdictError("EVIDENCE_MALFORMED", f"what {url} gave is no JSON: {error}") from error

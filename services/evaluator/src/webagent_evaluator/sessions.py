@@ -91,8 +91,8 @@ class Sessions:
         try:
             yield Session(entry.channel, session_id, deadline)
         finally:
+            entry.callers -= 1
             async with self._released:
-                entry.callers -= 1
                 self._released.notify_all()
 
     async def idle(self) -> None:

@@ -11,7 +11,7 @@ import zlib
 
 from webagent.evaluator.v1 import evaluator_pb2 as pb
 
-from webagent_evaluator.evidence import Evidence
+from webagent_evaluator.evidence import Evidence, parse
 from webagent_evaluator.judge import Exchange, Kind, Question
 from webagent_evaluator.locators import Query, Reading
 from webagent_evaluator.verdicts import NoVerdictError
@@ -71,7 +71,7 @@ def restore(message: pb.Evidence) -> Evidence:
 def _value(stored: pb.Reading) -> object:
     try:
         if stored.WhichOneof("value") == "value_json":
-            return json.loads(stored.value_json)
-        return json.loads(zlib.decompressobj().decompress(stored.value_json_zlib, MAX_READ_BYTES))
+            return parse(stored.value_json)
+        return parse(zlib.decompressobj().decompress(stored.value_json_zlib, MAX_READ_BYTES))
     except (ValueError, RecursionError, zlib.error) as error:
         raise NoVerdictError("EVIDENCE_MALFORMED", f"a reading of the evidence: {error}") from error
