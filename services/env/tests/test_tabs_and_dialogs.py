@@ -38,6 +38,16 @@ async def test_closing_the_active_tab_returns_to_the_one_before(play, service):
     assert ">open<" in page.text
 
 
+@pytest.mark.parametrize("event", ["onmousedown", "onkeydown"])
+async def test_a_tab_that_closes_itself_amid_an_action_returns_to_the_one_before(play, service, event):
+    other = service.pages.write(f"<input {event}='window.close()'>")
+    page = await play(f"<button onclick='window.open(\"/{other}\")'>open</button>")
+    await page.click(0)
+    response = await page.act('do(action="Type", argument="a longer text", element="0")')
+    assert ">open<" in response.observation.text
+    assert len(response.observation.tabs) == 1
+
+
 @pytest.mark.slow
 async def test_closing_the_last_tab_leaves_an_empty_one(play, service):
     page = await play("<button onclick='close()'>leave</button>")

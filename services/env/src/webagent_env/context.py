@@ -33,6 +33,8 @@ log = structlog.get_logger()
 
 # A window that was opened or closed for certain takes this long at most to come or go.
 _WINDOW_SECONDS = 10.0
+# Between the failure of an input and the news that its page has closed.
+_CLOSING_SECONDS = 1.0
 _MOST_DIALOGS = 5
 
 
@@ -83,12 +85,23 @@ class SessionContext:
         self._followed = 0
         tab = await self.active()
         if isinstance(action, SwitchTab):
-            return await self._switch(action.tab)
+            tabs = [tab for tab in self._tabs if not tab.page.is_closed()]
+            if action.tab >= len(tabs):
+                there = f"there is no tab {action.tab}; there are {len(tabs)}, counted from 0"
+                return Failed(Reason.NOWHERE_TO_GO, there)
+            tab = self._active = tabs[action.tab]
         if isinstance(action, Goto) and self._egress is not None:
             why = self._egress.policy.url_refusal(action.url)
             if why:
                 return Failed(Reason.NOT_ALLOWED, why)
-        return await perform(tab, action, self.closing)
+        try:
+            return await perform(tab, action, self.closing)
+        except PageGoneError:
+            # A tab that closes itself amid an action is no fault: `finish` reads the one that is left.
+            await tab.wait_closed(_CLOSING_SECONDS)
+            if tab.crashed or not tab.page.is_closed():
+                raise
+            return None
 
     async def finish(self, view: View, bound: float) -> tuple[Observation, bool | None, Timings]:
         """Waits for quiet and reads the active tab; also says whether the page ended the task, if it knows."""
@@ -244,15 +257,6 @@ class SessionContext:
             return "", False
         text = "".join(f"{each.as_line()}\n" for each in told) + str(seen["axtree"])
         return bounded(text, view, already_cut=bool(seen["axtreeTruncated"]), markup=False)
-
-    async def _switch(self, number: int) -> Failed | None:
-        tabs = [tab for tab in self._tabs if not tab.page.is_closed()]
-        if number >= len(tabs):
-            return Failed(Reason.NOWHERE_TO_GO, f"there is no tab {number}; there are {len(tabs)}, counted from 0")
-        self._active = tabs[number]
-        await self._active.page.bring_to_front()
-        await self._active.begin(None)
-        return None
 
     async def _new_page(self) -> Page:
         # The "page" event comes within new_page, and this one is not to be followed.

@@ -29,6 +29,7 @@ from webagent_env.actions import (
     ScrollUp,
     Search,
     SelectDropdownOption,
+    SwitchTab,
     Type,
     Upload,
     Wait,
@@ -47,7 +48,7 @@ _TIME = re.compile(r"(\d{1,2}):(\d{2})\s*([AaPp])\.?[Mm]\.?")
 
 
 async def perform(tab: Tab, action: Action, closing: asyncio.Event) -> Failed | None:
-    """Does the action. `closing` cuts a wait short when the session ends."""
+    """Does the action. `closing` cuts a wait short when the session ends; PageGoneError where the tab is gone."""
     try:
         return await _DOING[type(action)](tab, action, closing)
     except DocumentReplacedError:
@@ -64,6 +65,12 @@ _WHY = {"gone": Reason.ELEMENT_GONE, "covered": Reason.ELEMENT_COVERED}
 
 def _refused(element: str, answer: dict[str, Any]) -> Failed:
     return Failed(_WHY.get(answer.get("why", ""), Reason.NOT_INTERACTABLE), f"element {element}: {answer['failed']}")
+
+
+async def _show(tab: Tab) -> None:
+    """Brings the tab before the others."""
+    await tab.page.bring_to_front()
+    await tab.begin(None)
 
 
 async def _click(tab: Tab, element: str, button: Any) -> Failed | None:
@@ -203,6 +210,7 @@ _DOING: dict[type[Action], Callable[[Tab, Any, asyncio.Event], Awaitable[Failed 
     ScrollUp: lambda tab, _action, _: _scroll(tab, -1),
     ScrollDown: lambda tab, _action, _: _scroll(tab, 1),
     PressEnter: lambda tab, _action, _: _press_enter(tab),
+    SwitchTab: lambda tab, _action, _: _show(tab),
     GoBackward: lambda tab, _action, _: _go(tab, -1),
     GoForward: lambda tab, _action, _: _go(tab, 1),
     PressKey: lambda tab, action, _: _press(tab, action.key),
