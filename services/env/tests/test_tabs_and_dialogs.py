@@ -113,3 +113,18 @@ async def test_a_dialog_stops_neither_a_screenshot_nor_a_popup(play, service):
     assert response.observation.screenshot
     assert {dialog.message for dialog in response.observation.dialogs} == {"1", "hello"}
     assert "<p>other</p>" in response.observation.text
+
+
+async def test_half_characters_of_pages_are_replaced(play, service):
+    half = "<title>a</title><p id='p'></p><script>document.title += p.textContent = '\\ud83d'</script>"
+    opener = "<a target=x onclick='alert(document.title)' href='/{0}'>o</a><script>document.title = '\\ud83d!'</script>"
+    page = await play(opener.format(service.pages.write(half)))
+    response = await page.click(0)
+    assert response.observation.text.endswith("<p>�</p>")
+    assert [dialog.message for dialog in response.observation.dialogs] == ["�!"]
+    assert [tab.title for tab in response.observation.tabs] == ["�!", "a�"]
+
+
+async def test_a_title_is_cut_before_it_can_burst_a_message(play):
+    page = await play("<button onclick='document.title = \"x\".repeat(5000000)'>grow</button>")
+    assert (await page.click(0)).observation.title == "x" * 500

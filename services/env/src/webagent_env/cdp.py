@@ -49,6 +49,17 @@ def world_script(*, axtree: bool = False) -> str:
     return "; ".join(parts)
 
 
+def whole(value: Any) -> Any:
+    """JSON without half characters, which scripts let pass for text and no message can hold: each is replaced."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, dict):
+        return {whole(key): whole(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [whole(one) for one in value]
+    return value
+
+
 class Link:
     """A CDP session. `gone` says whether the page is; a frame's own session may end while its page lives."""
 
@@ -73,7 +84,7 @@ class Link:
         sending = asyncio.ensure_future(self.cdp.send(method, parameters))
         self._sending.add(sending)
         try:
-            answer: dict[str, Any] = await sending
+            answer: dict[str, Any] = whole(await sending)
         except asyncio.CancelledError:
             if self._crashed:
                 raise PageGoneError("the page's process died") from None

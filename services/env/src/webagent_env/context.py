@@ -18,7 +18,7 @@ from playwright.async_api import BrowserContext, Error, Page
 from playwright.async_api import Dialog as PlaywrightDialog
 
 from webagent_env.actions import Action, Exit, Failed, Goto, Reason, SwitchTab
-from webagent_env.cdp import PageGoneError
+from webagent_env.cdp import PageGoneError, whole
 from webagent_env.downloads import Downloads, SessionDownloads
 from webagent_env.egress import Egress
 from webagent_env.execution import perform
@@ -36,6 +36,8 @@ _WINDOW_SECONDS = 10.0
 # Between the failure of an input and the news that its page has closed.
 _CLOSING_SECONDS = 1.0
 _MOST_DIALOGS = 5
+# As much of a title as world.js gives.
+_TITLE_CHARACTERS = 500
 
 
 class SessionContext:
@@ -341,6 +343,6 @@ def _empty(tab: Tab) -> bool:
 
 async def _title(page: Page) -> str:
     try:
-        return await page.title()
+        return str(whole((await page.title())[:_TITLE_CHARACTERS]))
     except Error:
         return ""

@@ -266,7 +266,7 @@
     },
 
     observe(options) {
-      const where = { url: location.href, title: document.title };
+      const where = { url: location.href, title: document.title.slice(0, 500) };
       // What shows no numbers leaves them as they are.
       if (!options.text && !options.axtree && !options.boxes) return { text: "", truncated: false, labels: 0, ...where };
       view = options.view ?? null;
