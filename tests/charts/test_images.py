@@ -87,3 +87,8 @@ def test_compose_ends_env_later_than_it_drains() -> None:
         < 15 * 60
         == int(env["stop_grace_period"][:-1]) * 60
     )
+
+
+def test_inference_finds_the_compiler_without_which_vllm_samples_slowly() -> None:
+    run = dockerfile("inference").split(" AS run\n")[1]
+    assert "install -y --no-install-recommends g++ " in run.split("\nFROM ")[0]
