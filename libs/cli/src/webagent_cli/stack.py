@@ -7,7 +7,6 @@ service has ended for good or was restarted more often than the configuration al
 """
 
 import asyncio
-import os
 import shutil
 import socket
 import sys
@@ -25,7 +24,7 @@ from webagent_runtime.config import ConfigError
 from webagent_cli.config import SERVICES, LoopConfig, PortsConfig
 from webagent_cli.errors import RunError
 from webagent_cli.processes import Processes, Program, log_tail
-from webagent_cli.runs import Run
+from webagent_cli.runs import Run, shown
 from webagent_cli.settings import service_settings, write_settings
 
 HOST = "127.0.0.1"
@@ -218,7 +217,7 @@ class Stack:
 
     def _obituary(self, service: str, what: str) -> str:
         log = self.run.log(service)
-        return f"{service} {what}; the last lines of {os.path.relpath(log)}:\n{log_tail(log)}"
+        return f"{service} {what}; the last lines of {shown(log)}:\n{log_tail(log)}"
 
     def _await(self, ready: Callable[[], bool], *, service: str, bound: float) -> None:
         deadline = time.monotonic() + bound
