@@ -49,13 +49,14 @@ class CloningState:
 
 
 def read_demonstrations(path: Path, *, vocabulary: int) -> list[list[Row]]:
-    """The rows of each successful episode of a file of demonstrations."""
+    """The rows of each successful episode of a file of demonstrations, ordered by task and seed.
+
+    The file has them as they came to their ends, in another order each time, and the order decides what is learned.
+    """
     if not path.is_file():
         raise RunFailedError("NO_DEMONSTRATIONS", f"{path} does not exist; record demonstrations first")
-    episodes = [
-        demonstration_rows(trajectory, vocabulary=vocabulary)
-        for trajectory in delimited.read(path, trajectory_pb2.Trajectory)
-    ]
+    played = sorted(delimited.read(path, trajectory_pb2.Trajectory), key=_task_and_seed)
+    episodes = [demonstration_rows(trajectory, vocabulary=vocabulary) for trajectory in played]
     kept = [rows for rows in episodes if rows]
     if not kept:
         raise RunFailedError(
@@ -146,6 +147,11 @@ def _metrics(state: CloningState, report: StepReport, rows: Sequence[LearningRow
         "tokens_per_second": useful / seconds,
         "train_seconds": seconds,
     }
+
+
+def _task_and_seed(trajectory: trajectory_pb2.Trajectory) -> tuple[str, str, int]:
+    episode = trajectory.episode
+    return episode.task.suite, episode.task.task_id, episode.seed
 
 
 def _flat(episodes: Sequence[list[Row]]) -> list[Row]:
