@@ -14,10 +14,10 @@ train: setup ## Train an agent from nothing on this machine (ARGS="--seed 1")
 	@$(BIN)/webagent train $(ARGS)
 
 test: setup lint type proto-check ## Everything that must hold, within a quarter of an hour
-	@$(BIN)/pytest -q -m "not slow" $(ARGS)
+	@$(BIN)/pytest -q -n 2 --dist loadfile -m "not slow" $(ARGS)
 
 test-all: setup lint type proto-check ## The same and what takes longer
-	@$(BIN)/pytest -q $(ARGS)
+	@$(BIN)/pytest -q -n 2 --dist loadfile $(ARGS)
 
 lint: setup ## Style and formatting
 	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .
