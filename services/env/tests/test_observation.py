@@ -72,6 +72,44 @@ async def test_what_lies_under_something_opaque_is_not_shown(play):
     assert page.text == '<button id="0">over</button>'
 
 
+async def test_a_tree_of_roles_leaves_out_what_lies_under_something_opaque(play):
+    page = await play(
+        "<h1>under</h1><p>text <b>under</b></p><ul><li>item under</li></ul><img alt='picture under' width=50 height=50>"
+        "<div>loose text under</div><div style='position:fixed;inset:0;background:white'><button>over</button>"
+        "<p>and over</p></div>"
+    )
+    tree = (await page.observe(env_pb2.OBSERVATION_KIND_AXTREE)).axtree
+    assert tree.splitlines() == ['[0] button "over"', 'paragraph "and over"']
+
+
+async def test_a_text_partly_covered_is_told_in_a_tree_without_what_is_covered(play):
+    page = await play(
+        "<p>seen <span style='position:relative;display:inline-block'><b>covered</b>"
+        "<i style='position:absolute;inset:0;background:white'></i></span></p>"
+    )
+    tree = (await page.observe(env_pb2.OBSERVATION_KIND_AXTREE)).axtree
+    assert "seen" in tree
+    assert "covered" not in tree
+
+
+async def test_what_is_wholly_transparent_is_not_shown(play):
+    page = await play(
+        "<p>seen <span style='opacity:0'>clear</span></p><div style='opacity:0'><p>clear within</p><a href='#'>clear"
+        "</a><span style='display:contents'>clear too</span></div><p style='opacity:0.5'>faint</p>"
+    )
+    assert page.text == "<p>seen</p><p>faint</p>"
+    tree = (await page.observe(env_pb2.OBSERVATION_KIND_AXTREE)).axtree
+    assert "seen" in tree
+    assert "faint" in tree
+    assert "clear" not in tree
+
+
+async def test_a_transparent_field_that_is_drawn_by_what_stands_beside_it_keeps_its_number(play):
+    page = await play("<input type='checkbox' style='opacity:0'><i>drawn box</i>")
+    assert '<input id="0" type="checkbox"' in page.text
+    assert 'data-status="checked"' in (await page.click(0)).observation.text
+
+
 async def test_what_shows_through_is_read_and_has_no_number(play):
     page = await play(
         "<button>under</button><div style='position:fixed;inset:0;background:rgba(0, 0, 0, 0.5)'>"

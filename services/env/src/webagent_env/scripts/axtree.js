@@ -2,9 +2,9 @@
 //
 // A line is `[number] role "name" state, state`, indented by its depth below the last line that was written. Elements
 // without a role of their own are left out and their children take their place; text is a line of its own unless it is
-// the name of what it stands in.
+// the name of what it stands in. What simplified HTML leaves out as covered or transparent is left out here.
 (webagent) => {
-  const { TEXT_NODE, ELEMENT_NODE, bounds, inView, clean, cut, assignedTo } = webagent.shared;
+  const { TEXT_NODE, ELEMENT_NODE, bounds, inView, clean, cut, assignedTo, isTransparent } = webagent.shared;
   const SKIPPED_TAGS = new Set(["SCRIPT", "STYLE", "NOSCRIPT", "TEMPLATE", "HEAD", "LINK", "META"]);
   const ROLES = {
     A: "link", ARTICLE: "article", ASIDE: "complementary", BUTTON: "button", DETAILS: "group", DIALOG: "dialog", FIELDSET: "group",
@@ -24,6 +24,7 @@
   const DEEPEST = 600;
   const MOST_OPTIONS = 500;
 
+  const holdsText = (element) => [...element.childNodes].some((child) => child.nodeType === TEXT_NODE && child.data.trim() !== "");
   const plain = (text) => cut(clean(text ?? "").trim());
   const roleOf = (element) => {
     const given = (element.getAttribute("role") ?? "").trim().split(/\s+/)[0].toLowerCase();
@@ -66,14 +67,22 @@
   };
 
   class Tree {
-    constructor(options, labelled, framed) {
+    constructor(options, labelled, framed, isCovered) {
       this.limit = options.maxBytes;
       this.hidden = new Set(options.hidden.flatMap((selector) => [...document.querySelectorAll(selector)]));
       this.numbers = new Map(labelled.map((element, number) => [element, number]));
+      this.holders = new Set();
+      for (const element of labelled) this.addHolders(element);
+      this.isCovered = isCovered;
       this.frames = new Map(framed.map((element, number) => [element, number]));
       this.bounds = bounds();
       this.lines = [];
       this.length = 0;
+    }
+
+    addHolders(element) {
+      const outside = (at) => at.assignedSlot ?? at.parentElement ?? at.getRootNode().host ?? null;
+      for (let at = outside(element); at !== null && !this.holders.has(at); at = outside(at)) this.holders.add(at);
     }
 
     write(depth, line) {
@@ -81,18 +90,29 @@
       this.length += line.length + 2 * depth + 1;
     }
 
-    visit(element, depth, deep) {
+    // Whether the element is in view, and yet something lies over what it says itself or it is transparent.
+    isUnseen(element, rect) {
+      if (this.numbers.has(element) || !inView(rect, this.bounds)) return false;
+      if (isTransparent(element)) return true;
+      return !this.holders.has(element) && (roleOf(element) !== "" || holdsText(element)) && this.isCovered(element);
+    }
+
+    // `unseen` is whether that holds of the element's parent.
+    visit(element, depth, deep, unseen) {
       if (this.length > this.limit || deep > DEEPEST || SKIPPED_TAGS.has(element.tagName) || this.hidden.has(element)) return;
       if (element.getAttribute("aria-hidden") === "true") return;
       const style = getComputedStyle(element);
       if (style.display === "none") return;
-      const visible = style.visibility === "visible" && (style.display === "contents" || inView(element.getBoundingClientRect(), this.bounds));
+      // An element without a box of its own shows its children in its parent's.
+      const rect = style.display === "contents" ? null : element.getBoundingClientRect();
+      const gone = rect === null ? unseen : this.isUnseen(element, rect);
+      const visible = style.visibility === "visible" && !gone && (rect === null || inView(rect, this.bounds));
       const number = this.numbers.get(element);
       const role = visible ? roleOf(element) : "";
       let name = role || number !== undefined ? nameOf(element) : "";
-      if (number === undefined && (!role || (NAMED_BY_AUTHOR.has(role) && !name))) return this.children(element, depth, deep, visible, "");
+      if (number === undefined && (!role || (NAMED_BY_AUTHOR.has(role) && !name))) return this.children(element, depth, deep, visible, "", gone);
       let said = "";
-      if (!name && NAMED_BY_CONTENT.has(role || "button") && !this.holdsNumbers(element)) name = said = plain(element.innerText ?? element.textContent);
+      if (!name && NAMED_BY_CONTENT.has(role || "button") && !this.holdsOthers(element)) name = said = plain(element.innerText ?? element.textContent);
       const states = statesOf(element, role);
       const parts = [number === undefined ? "" : `[${number}]`, role || "generic", name && JSON.stringify(name), states.join(", ")];
       this.write(depth, parts.filter(Boolean).join(" "));
@@ -100,21 +120,23 @@
       if (element.tagName === "SELECT") {
         for (const option of [...element.options].slice(0, MOST_OPTIONS))
           this.write(depth + 1, ["option", JSON.stringify(plain(option.text)), statesOf(option, "option").join(", ")].filter(Boolean).join(" "));
-      } else if (element.tagName !== "TEXTAREA" && !said) this.children(element, depth + 1, deep, visible, name);
+      } else if (element.tagName !== "TEXTAREA" && !said) this.children(element, depth + 1, deep, visible, name, gone);
     }
 
-    holdsNumbers(element) {
-      for (const numbered of this.numbers.keys()) if (numbered !== element && element.contains(numbered)) return true;
-      return element.shadowRoot !== null || element.querySelector("iframe,frame,img[alt],select") !== null;
+    // Whether its text is not all that it says, or not all to be seen.
+    holdsOthers(element) {
+      if (this.holders.has(element) || element.shadowRoot !== null) return true;
+      if (element.querySelector("iframe,frame,img[alt],select") !== null) return true;
+      return [...element.querySelectorAll("*")].some((inner) => this.isUnseen(inner, inner.getBoundingClientRect()));
     }
 
-    children(element, depth, deep, visible, name) {
+    children(element, depth, deep, visible, name, unseen) {
       const from = element.tagName === "SLOT" ? assignedTo(element) : (element.shadowRoot ?? element).childNodes;
       // What a closed details element holds has boxes, though it is not drawn.
       const only = element.tagName === "DETAILS" && !element.open ? element.querySelector(":scope > summary") : undefined;
       for (const child of from) {
         if (only !== undefined && child !== only) continue;
-        if (child.nodeType === ELEMENT_NODE) this.visit(child, depth, deep + 1);
+        if (child.nodeType === ELEMENT_NODE) this.visit(child, depth, deep + 1, unseen);
         else if (child.nodeType === TEXT_NODE && visible) {
           const text = plain(child.data);
           if (text && text !== name) this.write(depth, `text ${JSON.stringify(text)}`);
@@ -123,9 +145,9 @@
     }
   }
 
-  webagent.axtree = (options, labelled, framed) => {
-    const tree = new Tree(options, labelled, framed);
-    if (document.body) tree.visit(document.body, 0, 0);
+  webagent.axtree = (options, labelled, framed, isCovered) => {
+    const tree = new Tree(options, labelled, framed, isCovered);
+    if (document.body) tree.visit(document.body, 0, 0, false);
     return { axtree: tree.lines.join("\n"), axtreeTruncated: tree.length > tree.limit };
   };
 }

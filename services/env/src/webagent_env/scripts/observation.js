@@ -1,6 +1,7 @@
 // Reads a document as simplified HTML; see world.js, which it shares a world with.
 (webagent) => {
-  const { TEXT_NODE, ELEMENT_NODE, SPOTS, bounds, inView, within, pointOf, clean, cut, assignedTo, listeners, isOpaque, holeAt } = webagent.shared;
+  const { TEXT_NODE, ELEMENT_NODE, SPOTS, bounds, inView, within, pointOf, clean, cut, assignedTo, listeners, isOpaque, isTransparent, holeAt } =
+    webagent.shared;
   const ATTRIBUTES = ["title", "value", "type", "placeholder", "data-value", "data-text", "data-testid", "data-label"];
   const CLICKABLE_TAGS = new Set(["INPUT", "TEXTAREA", "SELECT", "BUTTON", "A", "IFRAME", "VIDEO", "OBJECT", "EMBED", "DETAILS"]);
   const CLICKABLE_ROLES = new Set(["button", "tab", "link", "checkbox", "menuitem", "menuitemcheckbox", "menuitemradio", "radio"]);
@@ -38,6 +39,7 @@
       this.spots = options.centresOnly ? SPOTS.slice(0, 1) : SPOTS;
       this.started = performance.now();
       this.covers = options.centresOnly ? 0 : MOST_COVER_CHECKS;
+      this.covered = new Map(); // what the checks found
       this.length = 0; // what has been written, and whether something was not
       this.stopped = false;
     }
@@ -89,7 +91,7 @@
         pointer = style.cursor === "pointer";
         // An element without a box of its own shows its children in its parent's.
         const shown = near || (style.display === "contents" && above.visible);
-        visible = shown && style.visibility === "visible" && element.getAttribute("aria-hidden") !== "true";
+        visible = shown && style.visibility === "visible" && element.getAttribute("aria-hidden") !== "true" && !isTransparent(element);
       }
       const here = {
         visible,
@@ -204,8 +206,15 @@
 
     // Whether something opaque lies over the element, or a scrolling part around it does not show it.
     isCovered(element) {
+      if (this.covered.has(element)) return this.covered.get(element);
       if (this.covers <= 0 || performance.now() - this.started > COVER_CHECK_TIME) return false;
       this.covers -= 1;
+      const covered = this.checkCover(element);
+      this.covered.set(element, covered);
+      return covered;
+    }
+
+    checkCover(element) {
       const root = element.getRootNode();
       const r = [...element.getClientRects()].find((rect) => inView(rect, this.bounds)) ?? element.getBoundingClientRect();
       const b = this.bounds;
@@ -244,6 +253,13 @@
   webagent.simplified = (options) => {
     const reader = new Reader(options);
     const { text, truncated } = reader.read();
-    return { text: options.text || reader.framed.length ? text : "", truncated: options.text && truncated, labelled: reader.labelled, framed: reader.framed };
+    reader.started = performance.now(); // the time for the checks that the tree of roles asks for
+    return {
+      text: options.text || reader.framed.length ? text : "",
+      truncated: options.text && truncated,
+      labelled: reader.labelled,
+      framed: reader.framed,
+      isCovered: (element) => reader.isCovered(element),
+    };
   };
 }

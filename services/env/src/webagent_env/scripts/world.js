@@ -74,6 +74,11 @@
     }
     return false;
   };
+  // Fields that are often drawn by what stands beside them, transparent themselves, and take the clicks all the same.
+  const DRAWN_BESIDE = new Set(["INPUT", "SELECT", "TEXTAREA"]);
+  // Whether nothing of the element can be seen, because it or what it is in is wholly transparent.
+  const isTransparent = (element) =>
+    !DRAWN_BESIDE.has(element.tagName) && element.checkVisibility() && !element.checkVisibility({ checkOpacity: true });
   // Where the pages around a frame lie over it.
   const holeAt = (x, y, b) => b.holes.find((h) => x >= h.left && x < h.right && y >= h.top && y < h.bottom);
   // A point where the element is in view and on top, or null: the centres of its parts first.
@@ -157,7 +162,7 @@
     || (element.tagName === "INPUT" && !UNTYPABLE.has(element.type));
 
   const api = {
-    shared: { TEXT_NODE, ELEMENT_NODE, SPOTS, bounds, inView, within, pointOf, clean, cut, assignedTo, listeners, isOpaque, holeAt },
+    shared: { TEXT_NODE, ELEMENT_NODE, SPOTS, bounds, inView, within, pointOf, clean, cut, assignedTo, listeners, isOpaque, isTransparent, holeAt },
 
     // An action begins. With a label: where to point at its element, or why that cannot be.
     begin(label, typing) {
@@ -275,7 +280,7 @@
       framed = seen.framed;
       const answer = { text: seen.text, truncated: seen.truncated, labels: labelled.length, ...where };
       if (framed.length) answer.frames = framed.map(partOf);
-      if (options.axtree) Object.assign(answer, api.axtree(options, labelled, framed));
+      if (options.axtree) Object.assign(answer, api.axtree(options, labelled, framed, seen.isCovered));
       if (options.boxes) answer.boxes = labelled.map(visibleBox);
       return answer;
     },
