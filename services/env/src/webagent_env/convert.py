@@ -21,6 +21,8 @@ from webagent_env.tasks import NativeRule, Rule, Suite, Task, WebArenaRule
 _SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _LEAST_BYTES, _MOST_BYTES = 1024, 4_194_304
 _LARGEST_VIEWPORT = 8192
+# 3840 x 2160: both pictures, however little they can be compressed, and both texts fit one message of 64 MiB.
+_MOST_PIXELS = 8_294_400
 _KINDS = {
     env_pb2.OBSERVATION_KIND_SIMPLIFIED_HTML: Kind.SIMPLIFIED_HTML,
     env_pb2.OBSERVATION_KIND_SCREENSHOT: Kind.SCREENSHOT,
@@ -57,12 +59,15 @@ def spec_of(request: env_pb2.CreateSessionRequest, task: Task, suite: Suite, lim
     for name in ("viewport_width", "viewport_height"):
         if getattr(options, name) > _LARGEST_VIEWPORT:
             raise errors.invalid_request(f"options.{name} must not exceed {_LARGEST_VIEWPORT}")
+    width, height = options.viewport_width or suite.viewport[0], options.viewport_height or suite.viewport[1]
+    if width * height > _MOST_PIXELS:
+        asked = f"options.viewport_width and viewport_height ({width} x {height})"
+        raise errors.invalid_request(f"{asked} must not exceed {_MOST_PIXELS} pixels, which bounds screenshots")
     seconds = _Seconds(options, limits.max_lifetime_seconds)
     step = seconds("step_timeout", limits.step_timeout_seconds)
     settle = seconds("settle_timeout", limits.settle_timeout_seconds)
     if settle >= step:
         raise errors.invalid_request(f"options.settle_timeout ({settle:g} s) must be below step_timeout ({step:g} s)")
-    width, height = suite.viewport
     return SessionSpec(
         session_id=session_id_of(request.session_id),
         task=task,
@@ -75,7 +80,7 @@ def spec_of(request: env_pb2.CreateSessionRequest, task: Task, suite: Suite, lim
             max_tokens=options.max_observation_tokens,
             centres_only=suite.centres_only,
         ),
-        options=context_options(options, (options.viewport_width or width, options.viewport_height or height), limits),
+        options=context_options(options, (width, height), limits),
         lease=seconds("lease", limits.lease_seconds),
         lifetime=seconds("lifetime", limits.lifetime_seconds),
         reset_timeout=seconds("reset_timeout", limits.reset_timeout_seconds),
