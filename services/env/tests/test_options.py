@@ -9,6 +9,8 @@ from webagent.env.v1 import env_pb2
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
+COOKIE = {"name": "login", "value": "ann", "domain": "127.0.0.1", "path": "/"}
+
 
 async def test_a_session_has_the_place_language_and_time_that_it_asked_for(play):
     page = await play(
@@ -33,7 +35,7 @@ async def test_a_session_starts_with_the_storage_and_headers_that_it_brings(play
 
     service.pages.handlers["echo"] = echo
     state = {
-        "cookies": [{"name": "login", "value": "ann", "domain": "127.0.0.1", "path": "/"}],
+        "cookies": [{**COOKIE, "expires": -1, "httpOnly": False, "secure": False, "sameSite": "Lax"}],
         "origins": [{"origin": service.pages.url, "localStorage": [{"name": "theme", "value": "dark"}]}],
     }
     page = await play("<p>x</p>", storage_state_json=json.dumps(state), extra_headers={"X-Who": "tester"})
@@ -51,14 +53,43 @@ async def test_a_session_says_how_dialogs_are_answered(play):
     assert (await page.click(0)).observation.title == "true,given"
 
 
+BAD_COOKIES = [
+    {"name": "login", "value": "ann"},
+    {"name": "login", "value": "ann", "domain": "127.0.0.1"},
+    {**COOKIE, "value": 1},
+    {**COOKIE, "url": "http://127.0.0.1/"},
+    {"name": "login", "value": "ann", "url": "about:blank"},
+    {**COOKIE, "sameSite": "lax"},
+    {**COOKIE, "expires": "tomorrow"},
+    {**COOKIE, "expires": -5},
+    {**COOKIE, "secure": "yes"},
+    {**COOKIE, "value": "a;b"},
+    {**COOKIE, "domain": ""},
+    {**COOKIE, "path": "elsewhere"},
+    {**COOKIE, "expires": 1e30},
+    {**COOKIE, "name": "__Host-login", "domain": ".127.0.0.1"},
+]
+BAD_ORIGINS = [
+    {"localStorage": []},
+    {"origin": "nowhere", "localStorage": []},
+    {"origin": "http://127.0.0.1:99999", "localStorage": []},
+    {"origin": "http://127.0.0.1", "localStorage": {}},
+    {"origin": "http://127.0.0.1", "localStorage": [{"name": "theme"}]},
+    {"origin": "http://127.0.0.1", "localStorage": [{"name": "theme", "value": 3}]},
+]
+
+
 @pytest.mark.parametrize(
     "options",
     [
         {"locale": "not a locale"},
         {"timezone": "Mars/Olympus"},
+        {"viewport_width": 3841, "viewport_height": 2160},
         {"geolocation": env_pb2.Geolocation(latitude=91)},
         {"storage_state_json": "{"},
         {"storage_state_json": "[]"},
+        *({"storage_state_json": json.dumps({"cookies": [cookie]})} for cookie in BAD_COOKIES),
+        *({"storage_state_json": json.dumps({"origins": [origin]})} for origin in BAD_ORIGINS),
         {"extra_headers": {"Host": "evil"}},
         {"extra_headers": {"X-A": "a\r\nX-B: b"}},
         {"allowed_hosts": ["http://example.com"]},
@@ -69,6 +100,12 @@ async def test_an_option_that_cannot_be_is_refused_by_name(play, reason, options
         await play("<p>x</p>", **options)
     assert reason(error.value) == "INVALID_REQUEST"
     assert f"options.{next(iter(options))}" in error.value.details()
+
+
+async def test_a_storage_state_is_refused_with_the_place_that_is_wrong(play):
+    state = {"cookies": [COOKIE, {**COOKIE, "sameSite": "lax"}]}
+    with pytest.raises(grpc.aio.AioRpcError, match=r"cookies\.1\.sameSite: .*'Lax'"):
+        await play("<p>x</p>", storage_state_json=json.dumps(state))
 
 
 async def test_nothing_of_a_session_is_there_in_the_next(play, service):

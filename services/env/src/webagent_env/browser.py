@@ -118,6 +118,8 @@ class Browser:
         except BaseException as error:
             self._context_closed(running)
             if isinstance(error, Error):
+                if "Invalid cookie fields" in error.message:
+                    raise errors.invalid_request("options.storage_state_json: no browser takes its cookies") from error
                 raise errors.browser_unavailable(f"no new context: {error.message}") from error
             raise
         context.on("close", lambda _: self._context_closed(running))

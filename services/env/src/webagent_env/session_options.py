@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
 from zoneinfo import available_timezones
 
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 from webagent.env.v1 import env_pb2
 
 from webagent_env import errors
@@ -20,6 +23,61 @@ _MOST_HOSTS = 256
 _MOST_STATE_BYTES = 1 << 20
 # Set by the connection, not by a page's request.
 _REFUSED_HEADERS = {"host", "content-length", "transfer-encoding", "connection", "proxy-authorization"}
+
+# The last second that a cookie may expire in, that of the year 9999.
+_LAST_EXPIRY = 253_402_300_799
+
+
+def _web_address(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.port == 0:
+        raise ValueError("must begin with http:// or https:// and name a host")
+    return text
+
+
+_WebAddress = Annotated[str, AfterValidator(_web_address)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+
+class _Cookie(_Strict):
+    name: str
+    value: str
+    domain: str | None = Field(default=None, min_length=1)
+    path: str | None = Field(default=None, pattern="^/")
+    url: _WebAddress | None = None
+    expires: float | None = None
+    http_only: bool | None = Field(default=None, alias="httpOnly")
+    secure: bool | None = None
+    same_site: Literal["Strict", "Lax", "None"] | None = Field(default=None, alias="sameSite")
+
+    @model_validator(mode="after")
+    def _check(self) -> _Cookie:
+        if self.url is None and (self.domain is None or self.path is None):
+            raise ValueError("needs domain and path, or url")
+        if self.url is not None and (self.domain is not None or self.path is not None):
+            raise ValueError("has url besides domain or path")
+        if self.expires is not None and self.expires != -1 and not 0 < self.expires <= _LAST_EXPIRY:
+            raise ValueError(f"expires must be -1, or seconds up to {_LAST_EXPIRY}")
+        return self
+
+
+class _Item(_Strict):
+    name: str
+    value: str
+
+
+class _Origin(_Strict):
+    origin: _WebAddress
+    local_storage: list[_Item] = Field(alias="localStorage")
+
+
+class _StorageState(_Strict):
+    model_config = ConfigDict(extra="forbid")
+    cookies: list[_Cookie] = []
+    origins: list[_Origin] = []
 
 
 def context_options(
@@ -75,10 +133,12 @@ def _storage_state(given: str) -> str:
         state = json.loads(given)
     except ValueError as error:
         raise errors.invalid_request(f"options.storage_state_json is no JSON: {error}") from None
-    if not isinstance(state, dict) or set(state) - {"cookies", "origins"}:
-        raise errors.invalid_request('options.storage_state_json must be {"cookies": [...], "origins": [...]}')
-    if not all(isinstance(part, list) and all(isinstance(each, dict) for each in part) for part in state.values()):
-        raise errors.invalid_request("options.storage_state_json: cookies and origins are lists of objects")
+    try:
+        _StorageState.model_validate(state)
+    except ValidationError as error:
+        wrong = error.errors(include_input=False, include_url=False)[0]
+        where = ".".join(map(str, wrong["loc"])) or 'must be {"cookies": [...], "origins": [...]}'
+        raise errors.invalid_request(f"options.storage_state_json: {where}: {wrong['msg']}") from None
     return json.dumps({"cookies": state.get("cookies", []), "origins": state.get("origins", [])})
 
 
