@@ -40,13 +40,23 @@ async def test_what_is_no_entry_is_refused(text):
     "address",
     [
         *("127.0.0.1", "10.1.2.3", "192.168.0.1", "169.254.169.254", "100.64.0.1", "0.0.0.0"),
-        *("::1", "fe80::1", "fd00:ec2::254", "::ffff:127.0.0.1", "224.0.0.1"),
+        *("::1", "::", "fe80::1", "fd00:ec2::254", "::ffff:127.0.0.1", "224.0.0.1"),
+        *("64:ff9b::127.0.0.1", "64:ff9b:1::5db8:d822", "::10.1.2.3", "::ffff:0:10.1.2.3"),
+        *("2002:7f00:1::", "2002:a00:1::1", "2001:0:4136:e378:8000:63bf:3fff:fdd2"),
     ],
 )
 async def test_private_addresses_are_refused_behind_any_name(address):
     policy = Policy((), (entry("*"), entry("name.example")), asked_private=False)
     assert policy.address_refusal("name.example", 80, address)
-    assert not policy.address_refusal("name.example", 80, "93.184.216.34")
+    for public in ("93.184.216.34", "2606:4700::1", "64:ff9b::93.184.216.34", "2002:5db8:d822::1"):
+        assert not policy.address_refusal("name.example", 80, public)
+
+
+@pytest.mark.parametrize("address", ["64:ff9b::169.254.169.254", "2002:a9fe:a9fe::", "::169.254.169.254"])
+async def test_a_metadata_address_within_another_is_one(address):
+    policy = Policy((entry("sites.internal"), entry("*")))
+    assert "metadata" in policy.address_refusal("sites.internal", 80, address)
+    assert "metadata" in policy.refusal(f"[{address}]", 80)
 
 
 async def test_a_session_may_name_private_hosts_where_the_operator_allows_it_but_never_metadata():

@@ -20,6 +20,10 @@ _METADATA = (
     ipaddress.ip_network("192.0.0.192/32"),
     ipaddress.ip_network("168.63.129.16/32"),
 )
+# IPv4 addresses in the last four bytes: of NAT64, compatible, mapped, translated.
+_EMBEDDING = tuple(ipaddress.ip_network(net) for net in ("64:ff9b::/96", "::/96", "::ffff:0:0/96", "::ffff:0:0:0/96"))
+# NAT64 of a network's own, which puts them where it likes.
+_LOCAL_NAT64 = ipaddress.ip_network("64:ff9b:1::/48")
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
@@ -55,13 +59,21 @@ def entry(text: str) -> Entry:
 
 
 def plain_address(text: str) -> Address | None:
-    """The address that a host is written as, or None if it is a name."""
+    """The address that a host is written as, or None if it is a name; an IPv4 address within an IPv6 one counts."""
     try:
         address = ipaddress.ip_address(text.strip("[]").partition("%")[0])
     except ValueError:
         return None
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return mapped or address
+    return _embedded(address) if isinstance(address, ipaddress.IPv6Address) else address
+
+
+def _embedded(address: ipaddress.IPv6Address) -> Address:
+    """The IPv4 address that a gateway, a tunnel or the system itself would make of it, else the address."""
+    last = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
+    own = address.is_unspecified or address.is_loopback
+    if not own and any(address in net for net in _EMBEDDING):
+        return last
+    return address.sixtofour or address
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +103,8 @@ class Policy:
             return "" if named else f"{host} is the metadata address {address}"
         if any(not each.wildcard and each.covers(host, port) for each in self.own):
             return ""
-        if address.is_global and not address.is_multicast:
+        local = address.version == 6 and address in _LOCAL_NAT64
+        if address.is_global and not address.is_multicast and not local:
             return ""
         if self.asked_private and any(not each.wildcard and each.covers(host, port) for each in self.asked):
             return ""
