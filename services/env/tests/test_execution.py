@@ -1,5 +1,6 @@
 """What actions do to a page."""
 
+import asyncio
 import json
 
 import pytest
@@ -243,6 +244,23 @@ async def test_an_address_that_does_not_load_is_the_actions_failure(play, servic
     page = await play("<p>here</p>", allow_goto=True)
     response = await page.act(f'do(action="Goto", argument="{service.pages.url}/cut")')
     assert (response.result.status, response.result.reason) == (FAILED, env_pb2.ACTION_REASON_NOT_LOADED)
+
+
+async def test_an_address_that_does_not_answer_is_given_up_within_the_sessions_bound_on_a_step(play, service):
+    answered = asyncio.Event()
+
+    async def slow(request: web.Request) -> web.Response:
+        await answered.wait()
+        return web.Response()
+
+    service.pages.handlers["slow"] = slow
+    bounds = {"step_timeout": {"seconds": 6}, "settle_timeout": {"seconds": 2}}
+    page = await play("<p>here</p>", allow_goto=True, **bounds)
+    response = await page.act(f'do(action="Goto", argument="{service.pages.url}/slow")')
+    answered.set()
+    assert (response.result.status, response.result.reason) == (FAILED, env_pb2.ACTION_REASON_NOT_LOADED)
+    assert "no answer in 2 s" in response.result.message
+    assert page.text == "<p>here</p>"
 
 
 async def upload(page, element: str, *files: env_pb2.Action.File) -> env_pb2.StepResponse:

@@ -80,8 +80,8 @@ class SessionContext:
         self._context.on("page", self._page_opened)
         return tab
 
-    async def perform(self, action: Action) -> Failed | None:
-        """Does the action on the active tab; an exit touches no page."""
+    async def perform(self, action: Action, navigation: float) -> Failed | None:
+        """Does the action on the active tab; an exit touches no page. `navigation` bounds a Goto, in seconds."""
         if isinstance(action, Exit):
             return None
         self._followed = 0
@@ -97,7 +97,7 @@ class SessionContext:
             if why:
                 return Failed(Reason.NOT_ALLOWED, why)
         try:
-            return await perform(tab, action, self.closing)
+            return await perform(tab, action, self.closing, navigation)
         except PageGoneError:
             # A tab that closes itself amid an action is no fault: `finish` reads the one that is left.
             await tab.wait_closed(_CLOSING_SECONDS)

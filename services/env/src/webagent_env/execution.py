@@ -38,8 +38,6 @@ from webagent_env.cdp import DocumentReplacedError, PageGoneError
 from webagent_env.page import Tab
 
 WAIT_SECONDS = 1.0
-# Below any sensible bound on a step, so that a site that does not answer is the action's failure and no fault.
-NAVIGATION_SECONDS = 15.0
 # A longer text is put in at once up to here from its end; the rest is typed key by key, which pages listen for.
 _TYPED_TAIL = 100
 _SCROLL_SHARE = 2 / 3
@@ -47,9 +45,14 @@ _DATE = re.compile(r"(\d{1,2})/(\d{1,2})/(\d{4})")
 _TIME = re.compile(r"(\d{1,2}):(\d{2})\s*([AaPp])\.?[Mm]\.?")
 
 
-async def perform(tab: Tab, action: Action, closing: asyncio.Event) -> Failed | None:
-    """Does the action. `closing` cuts a wait short when the session ends; PageGoneError where the tab is gone."""
+async def perform(tab: Tab, action: Action, closing: asyncio.Event, navigation: float) -> Failed | None:
+    """Does the action. `closing` cuts a wait short when the session ends; PageGoneError where the tab is gone.
+
+    An address that does not answer within `navigation` seconds is not loaded.
+    """
     try:
+        if isinstance(action, Goto):
+            return await _goto(tab, action.url, navigation)
         return await _DOING[type(action)](tab, action, closing)
     except DocumentReplacedError:
         return Failed(Reason.NOT_INTERACTABLE, "the page was replaced while the action went on")
@@ -153,14 +156,14 @@ async def _press(tab: Tab, key: str) -> Failed | None:
     return None
 
 
-async def _goto(tab: Tab, url: str) -> Failed | None:
+async def _goto(tab: Tab, url: str, bound: float) -> Failed | None:
     await tab.begin(None)
     try:
-        async with asyncio.timeout(NAVIGATION_SECONDS):
+        async with asyncio.timeout(bound):
             why = await tab.goto(url)
     except TimeoutError:
         await tab.stop_loading()
-        why = f"no answer in {NAVIGATION_SECONDS:g} s"
+        why = f"no answer in {bound:g} s"
     return Failed(Reason.NOT_LOADED, f"{url[:200]} did not load: {why}") if why else None
 
 
@@ -214,7 +217,6 @@ _DOING: dict[type[Action], Callable[[Tab, Any, asyncio.Event], Awaitable[Failed 
     GoBackward: lambda tab, _action, _: _go(tab, -1),
     GoForward: lambda tab, _action, _: _go(tab, 1),
     PressKey: lambda tab, action, _: _press(tab, action.key),
-    Goto: lambda tab, action, _: _goto(tab, action.url),
     Upload: lambda tab, action, _: _upload(tab, action.element, action.files),
     Wait: lambda tab, _action, closing: _wait(tab, closing),
 }

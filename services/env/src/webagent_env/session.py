@@ -59,6 +59,11 @@ class SessionSpec:
     step_timeout: float
     settle_timeout: float
 
+    @property
+    def navigation_timeout(self) -> float:
+        """Within the step's, so that a site that does not answer is the action's failure and no fault."""
+        return (self.step_timeout - self.settle_timeout) / 2
+
 
 @dataclass(frozen=True, slots=True)
 class StepOutcome:
@@ -239,7 +244,7 @@ class Session:
             return StepOutcome(index, action, rejected, self.observation, False, truncated, Timings())
         started = time.monotonic()
         before = self.observation
-        failed = await self.context.perform(action)
+        failed = await self.context.perform(action, self.spec.navigation_timeout)
         if isinstance(action, Upload):  # what is recorded needs no contents
             action = replace(action, files=tuple(replace(file, content=b"") for file in action.files))
         acted = time.monotonic() - started
