@@ -103,7 +103,7 @@ async def main(steps: int, sessions: int, out: Path | None) -> None:
         "sessions": sessions,
         "sessions_steps_per_second": round(rate, 1),
         "bare_steps_per_second": round(statistics.median(theirs[0] for _, theirs in rounds), 1),
-        "sessions_rate_over_one_browsergym": round(rate * median["browsergym"], 1),
+        "sessions_rate_over_one_browsergym": round(rate * statistics.fmean(sides["browsergym"]), 1),
         "sessions_step_p50_ms": milliseconds(taken),
         "sessions_step_p95_over_p50": round(quantile(taken, 0.95) / statistics.median(taken), 2),
     }
