@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from webagent.env.v1 import env_pb2, probe_pb2
 from webagent_env.config import SessionsConfig
-from webagent_env.miniwob import MiniWob
+from webagent_env.miniwob import FlightWob, MiniWob
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -20,6 +20,10 @@ async def judge(page) -> tuple[dict, float]:
 
 def element(text: str, content: str) -> int:
     return int(re.search(rf'id="(\d+)"[^>]*>{re.escape(content)}<', text)[1])
+
+
+def text_fields(page) -> list[int]:
+    return [int(number) for number in re.findall(r'<input id="(\d+)" type="text"', page.text)]
 
 
 async def test_every_page_of_the_package_is_a_task(service):
@@ -70,6 +74,27 @@ async def test_a_date_picker_can_be_used(play):
     await page.click(element(page.text, day))
     await page.click(element(page.text, "Submit"))
     assert (await judge(page))[0]["reward"] == 1
+
+
+async def test_a_flight_is_booked_and_an_empty_booking_fails(make_service, open_play):
+    async for service in make_service(SessionsConfig(capacity=2, settle_timeout_seconds=10), suites=[FlightWob()]):
+        listed = await service.environment.ListTasks(env_pb2.ListTasksRequest(suite="flight"), timeout=20)
+        assert {info.task.task_id for info in listed.tasks} == {"AA", "Alaska", "Alaska-auto", "Alaska-auto-medium"}
+        page = await open_play(service, task="AA", suite="flight", seed=1)
+        again = await open_play(service, task="AA", suite="flight", seed=1)
+        assert (again.opened.instruction, again.text) == (page.opened.instruction, page.text)
+        wanted = json.loads(page.opened.instruction)
+        assert (wanted["Departure City"], wanted["Destination City"]) == ("Boston", "Washington DC")
+        for number, text in enumerate(("BOS", "WAS")):
+            await page.act(f'do(action="Type", argument="{text}", element="{text_fields(page)[number]}")')
+            await page.act('do(action="Press Key", argument="Escape")')
+        for number, name in ((2, "Departure Day"), (3, "Returning Day")):
+            await page.click(text_fields(page)[number])
+            await page.click(element(page.text, str(wanted[name])))
+        for each, reward in ((page, 1), (again, -1)):
+            search = re.search(r'<button id="(\d+)" type="submit"', each.text)[1]
+            assert (await each.click(int(search))).terminated
+            assert (await judge(each))[0] == {"done": True, "reward": reward}
 
 
 async def test_the_same_task_and_seed_give_the_same_page(make_service, open_play):

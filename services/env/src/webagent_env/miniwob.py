@@ -98,11 +98,15 @@ class MiniWob:
     init_script = f"({_INIT_SCRIPT})({json.dumps({'clock': _CLOCK_START})})"
     centres_only = True
     reuses_contexts = True
+    # Where a task's page lies in the package.
+    page = "miniwob/{}.html"
 
     def __init__(self) -> None:
         self._html = _find_pages()
         self._site = StaticSite(self._html)
-        self._tasks = [Task(self.name, page.stem) for page in sorted((self._html / "miniwob").glob("*.html"))]
+        before, after = self.page.split("{}")
+        paths = sorted(path.relative_to(self._html).as_posix() for path in self._html.glob(self.page.format("*")))
+        self._tasks = [Task(self.name, path.removeprefix(before).removesuffix(after)) for path in paths]
 
     async def start(self) -> None:
         """Serves the pages on a loopback port."""
@@ -135,7 +139,7 @@ class MiniWob:
         exact = seed if seed <= _LARGEST_EXACT_INTEGER else str(seed)
         start = json.dumps({"seed": exact, "limit": _EPISODE_MAX_TIME})
         try:
-            await tab.page.goto(f"{self._site.url}/miniwob/{task.task_id}.html?seed={seed}", wait_until="load")
+            await tab.page.goto(f"{self._site.url}/{self.page.format(task.task_id)}?seed={seed}", wait_until="load")
             instruction = await tab.evaluate(f"{_START}({start})")
         except (Error, ScriptError, DocumentReplacedError) as error:
             raise errors.browser_unavailable(f"{task} did not start: {error}") from error
@@ -144,6 +148,17 @@ class MiniWob:
     def rule(self, task: Task, seed: int) -> NativeRule:
         """The raw reward, against the task's own threshold."""
         return NativeRule(_REWARD, _GRADED.get(task.task_id, _FULL_REWARD))
+
+
+class FlightWob(MiniWob):
+    """The suite "flight": the booking pages of airlines in the same package; task ids are the names of their folders.
+
+    The airline's page is in a frame, whose clock begins on 2017-03-01; the instruction is the page's fields as JSON.
+    """
+
+    name = "flight"
+    viewport = (375, 667)
+    page = "flight/{}/wrapper.html"
 
 
 def _find_pages() -> Path:
