@@ -78,7 +78,7 @@
   const DRAWN_BESIDE = new Set(["INPUT", "SELECT", "TEXTAREA"]);
   // Whether nothing of the element can be seen, because it or what it is in is wholly transparent.
   const isTransparent = (element) =>
-    !DRAWN_BESIDE.has(element.tagName) && element.checkVisibility() && !element.checkVisibility({ checkOpacity: true });
+    !DRAWN_BESIDE.has(element.tagName) && !element.checkVisibility({ checkOpacity: true }) && element.checkVisibility();
   // Where the pages around a frame lie over it.
   const holeAt = (x, y, b) => b.holes.find((h) => x >= h.left && x < h.right && y >= h.top && y < h.bottom);
   // A point where the element is in view and on top, or null: the centres of its parts first.
