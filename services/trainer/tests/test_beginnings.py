@@ -77,6 +77,9 @@ def test_adapters_are_trained_alone_and_published_merged(
     crew.begin(DeepSpeedConfig(threads=1, zero_stage=stage, bf16=bf16, **LORA))  # type: ignore[arg-type]
     crew.open(str(tiny_model), str(tiny_model), OPTIMIZER, 1.0)
     before = crew.logprobs(ROWS)
+    first = crew.learn(ROWS, CLONING, 0.0)
+    crew.open(str(tiny_model), str(tiny_model), OPTIMIZER, 1.0)
+    assert crew.learn(ROWS, CLONING, 0.0) == first
     plain = {name: tensor.shape for name, tensor in crew.weights().items()}
     for _ in range(3):
         crew.learn(ROWS, CLONING, 1e-2)

@@ -1,6 +1,7 @@
 """From the queue into archive and ledger: each outcome once, dead requests as DEAD, turns from the payload store."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -128,10 +129,14 @@ async def test_turns_whose_store_is_away_for_a_moment_are_fetched_later(desk: De
     assert all(len(trajectory.turns) == 1 for trajectory in group.scored.values())
 
 
-async def test_a_scored_episode_without_reward_is_invalid(desk: Desk) -> None:
-    desk.expect("e4")
-    trajectory = desk.scored("e4")
+@pytest.mark.parametrize("reward", [None, math.nan, math.inf])
+async def test_a_scored_episode_without_reward_is_invalid(desk: Desk, reward: float | None) -> None:
+    episode_id = f"without-{reward}"
+    desk.expect(episode_id)
+    trajectory = desk.scored(episode_id)
     trajectory.ClearField("reward")
+    if reward is not None:
+        trajectory.reward = reward
     await desk.queue.publish_trajectory(trajectory)
     assert (await desk.outcome()).lost == 1
     assert desk.books.ledger.counts()["invalid"] == 1

@@ -67,13 +67,13 @@ class Scene:
         deadline = time.time() + seconds
         self.books.ledger.enter(Entry(name, names[0], iteration, "toy", "a", 1, 0, deadline) for name in names)
 
-    def score(self, name: str, reward: float = 1.0) -> trajectory_pb2.Trajectory:
-        """Archives a played episode and enters its outcome."""
+    def score(self, name: str, reward: float = 1.0, version: int = 0) -> trajectory_pb2.Trajectory:
+        """Archives an episode that a version played and enters its outcome."""
         trajectory = trajectory_pb2.Trajectory(
             run_id=self.run.run_id,
             status=trajectory_pb2.EPISODE_STATUS_SCORED,
             reward=reward,
-            turns=[make_turn([1, 2], [3, 4], [-1.0, -1.0])],
+            turns=[make_turn([1, 2], [3, 4], [-1.0, -1.0], version)],
         )
         trajectory.episode.episode_id = name
         offset = self.books.archive.append(trajectory)
@@ -155,6 +155,47 @@ async def test_an_iteration_of_which_nothing_was_ever_heard_ends_the_run(scene: 
     with pytest.raises(RunFailedError, match="NOTHING_SCORED: none of the 2 episodes of iteration 1"):
         await asyncio.wait_for(asyncio.to_thread(phase.run), SECONDS)
     assert scene.counts("dispatched", "expired") == (2, 2)
+
+
+async def test_what_expired_while_the_trainer_was_away_is_played_anew(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phase = await scene.begin(groups=2)
+    for name in "ab":
+        scene.enter(f"{name}1", f"{name}2", seconds=-1)
+    await scene.stop_at_first_wait(phase, monkeypatch)
+    assert scene.counts("dispatched", "expired", "open") == (8, 4, 4)
+
+
+async def test_what_was_played_by_versions_that_a_crash_cut_off_is_played_anew(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phase = await scene.begin(groups=2)
+    scene.run.newest_version = 7
+    for name, version in {"a": 7, "b": 0}.items():
+        scene.enter(f"{name}1", f"{name}2")
+        scene.score(f"{name}1", 1.0, version)
+        scene.score(f"{name}2", 0.0, version)
+    await scene.stop_at_first_wait(phase, monkeypatch)
+    assert scene.counts("dispatched", "stale", "unused", "open") == (6, 2, 2, 2)
+
+
+async def test_an_iteration_of_another_policys_episodes_ends_the_run(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    phase = await scene.begin(iterations=2)
+    dispatch = scene.run.exchange.dispatch
+
+    def dispatch_to_a_stranger(requests: Sequence[trajectory_pb2.RolloutRequest]) -> None:
+        dispatch(requests)
+        for name in (request.episode.episode_id for request in requests):
+            # No version that this run ever published.
+            scene.books.assembly.settle(name, "SCORED", scene.score(name, version=99))
+
+    monkeypatch.setattr(scene.run.exchange, "dispatch", dispatch_to_a_stranger)
+    with pytest.raises(RunFailedError, match="ALL_REFUSED: all 2 scored episodes of iteration 1"):
+        await asyncio.wait_for(asyncio.to_thread(phase.run), SECONDS)
+    assert scene.counts("dispatched", "refused") == (2, 2)
 
 
 @pytest.mark.slow

@@ -1,6 +1,8 @@
 """The DeepSpeed engine of one rank: exact accumulation, exact resumption, weights as published."""
 
 import hashlib
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from webagent_trainer.batches import LearningRow
 from webagent_trainer.chance import seeded
 from webagent_trainer.config import DeepSpeedConfig, OptimizerConfig
 from webagent_trainer.crew import Crew
+from webagent_trainer.errors import RunFailedError
 from webagent_trainer.learner import Objective
 from webagent_trainer.publish import PolicyDirectory
 from webagent_trainer.testing import VOCABULARY
@@ -54,6 +57,14 @@ def test_a_step_is_that_of_adamw_on_the_clipped_sum_over_all_rows(crew: Crew, ti
         assert report.sums["loss"] == pytest.approx(loss.item(), rel=1e-4)
         assert report.gradient_norm == pytest.approx(norm.item(), rel=1e-4)
         assert norm > 2.0
+
+
+@pytest.mark.parametrize("stage", [1, 3])
+def test_a_gradient_that_is_not_finite_ends_the_run(crew: Crew, tiny_model: Path, stage: int) -> None:
+    begin(crew, tiny_model, bf16=False, zero_stage=stage)
+    rows = [replace(row, weight=math.nan) for row in make_rows()]
+    with pytest.raises(RunFailedError, match="DIVERGED"):
+        crew.learn(rows, CLONING, 1e-3)
 
 
 def test_small_steps_of_bfloat16_weights_are_not_lost(crew: Crew, tiny_model: Path) -> None:

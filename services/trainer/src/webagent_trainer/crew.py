@@ -8,6 +8,7 @@ likes. A rank that fails ends its process, and torchrun then ends the others.
 from __future__ import annotations
 
 import datetime
+import math
 import os
 import pickle
 from collections.abc import Sequence
@@ -22,6 +23,7 @@ from torch._C._distributed_c10d import HashStore
 from webagent_trainer.batches import LearningRow
 from webagent_trainer.canary import Continuation
 from webagent_trainer.config import DeepSpeedConfig, OptimizerConfig
+from webagent_trainer.errors import RunFailedError
 from webagent_trainer.learner import Learner, Objective, StepReport
 
 _VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -63,8 +65,11 @@ class Crew:
         return values
 
     def learn(self, rows: Sequence[LearningRow], objective: Objective, learning_rate: float) -> StepReport:
-        """See Learner."""
+        """See Learner. DIVERGED: the gradient is not finite; nor are the weights since, so nothing is kept of them."""
         report: StepReport = self._call("learn", rows, objective, learning_rate)
+        if not math.isfinite(report.gradient_norm):
+            detail = f"a step's gradient has length {report.gradient_norm}; the newest checkpoint is from before it"
+            raise RunFailedError("DIVERGED", f"{detail}, so lower the learning rate and resume")
         return report
 
     def weights(self) -> dict[str, Tensor]:

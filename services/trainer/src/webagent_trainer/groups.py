@@ -24,6 +24,10 @@ class Group:
     open: set[str]
     scored: dict[str, trajectory_pb2.Trajectory] = field(default_factory=dict)
     lost: int = 0
+    # Scored ones that do not come from this run's policy.
+    refused: int = 0
+    # Whether an earlier process of the run dispatched it.
+    taken_up: bool = False
 
     @property
     def complete(self) -> bool:

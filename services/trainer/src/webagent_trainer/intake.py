@@ -9,6 +9,7 @@ episode whose request became a dead letter is DEAD.
 from __future__ import annotations
 
 import asyncio
+import math
 
 import structlog
 from google.protobuf.message import DecodeError
@@ -97,7 +98,7 @@ class Intake:
             return "INVALID", "BAD_STATUS"
         if outcome != "SCORED":
             return outcome, trajectory.reason
-        if not trajectory.HasField("reward"):
+        if not trajectory.HasField("reward") or not math.isfinite(trajectory.reward):
             return "INVALID", "NO_REWARD"
         if trajectory.HasField("turns_ref"):
             try:

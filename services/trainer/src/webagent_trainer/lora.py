@@ -20,14 +20,16 @@ _BASE = ".base_layer."
 
 
 def add_adapters(model: nn.Module, config: LoraConfig) -> None:
-    """Freezes the model and puts an adapter beside each of the named layers."""
+    """Freezes the model and puts an adapter beside each of the named layers, the same one each time."""
     import peft  # noqa: PLC0415  seconds, and only for those who want adapters
 
     settings = peft.LoraConfig(
         r=config.rank, lora_alpha=config.alpha, target_modules=list(config.layers), lora_dropout=0.0, bias="none"
     )
     model.requires_grad_(False)
-    peft.inject_adapter_in_model(settings, model, adapter_name=_ADAPTER)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        peft.inject_adapter_in_model(settings, model, adapter_name=_ADAPTER)
 
 
 def exported(model: Any) -> Iterator[tuple[str, list[nn.Parameter], float]]:

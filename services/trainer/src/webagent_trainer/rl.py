@@ -98,8 +98,6 @@ class Reinforcement:
         with stages.measure("rollout"):
             self._dispatch_missing(self._config.groups)
             groups, live = self._collect()
-        if not any(group.scored for group in groups):
-            raise self._nothing_scored(groups)
         metrics = self._describe(groups, live, stages.seconds["rollout"])
         chance = seeded("minibatches", self._run.config.seed, self._iteration)
         iteration = self._iteration
@@ -203,14 +201,20 @@ class Reinforcement:
         while len(groups) < wanted and len(self._assembly):
             self._wait_for_group(state)
             for group in self._assembly.take(wanted - len(groups)):
+                episodes = self._admit(group)
+                # Nothing of it outlived the trainer that asked for it: another is played in its place.
+                if group.taken_up and not episodes:
+                    continue
                 groups.append(group)
-                kept = self._admit(group)
+                kept = self._live(group, episodes)
                 if kept is not None:
                     live.append(kept)
                 elif replacements:
                     replacements -= 1
                     wanted += 1
             self._dispatch_missing(wanted - len(groups))
+        if all(group.refused == len(group.scored) for group in groups):
+            raise self._nothing_to_read(groups)
         return groups, live
 
     def _wait_for_group(self, state: Mapping[str, Any]) -> None:
@@ -249,27 +253,34 @@ class Reinforcement:
             detail = f"{share:.0%} of the newest {bound.window} episodes are INVALID, more than {bound.share:.0%}"
             raise RunFailedError("INVALID_SHARE", f"{detail}; `webagent ledger {self._run.run_id}` has the reasons")
 
-    def _nothing_scored(self, groups: Sequence[Group]) -> RunFailedError:
-        detail = (
-            f"none of the {sum(group.lost for group in groups)} episodes of iteration {self._iteration + 1} was scored"
-        )
-        advice = f"see that rollout, env and inference are up (`webagent ledger {self._run.run_id}` has the reasons)"
-        return RunFailedError("NOTHING_SCORED", f"{detail}; {advice} and resume the run")
+    def _nothing_to_read(self, groups: Sequence[Group]) -> RunFailedError:
+        iteration, reasons = self._iteration + 1, f"`webagent ledger {self._run.run_id}` has the reasons"
+        if refused := sum(group.refused for group in groups):
+            detail = f"all {refused} scored episodes of iteration {iteration} come from another policy than this run's"
+            return RunFailedError("ALL_REFUSED", f"{detail}; let inference serve the run's model ({reasons})")
+        detail = f"none of the {sum(group.lost for group in groups)} episodes of iteration {iteration} was scored"
+        advice = f"see that rollout, env and inference are up ({reasons}) and resume the run"
+        return RunFailedError("NOTHING_SCORED", f"{detail}; {advice}")
 
-    def _admit(self, group: Group) -> LiveGroup | None:
-        """The episodes of a complete group that are learned from; enters the uses of all others."""
+    def _admit(self, group: Group) -> list[Episode]:
+        """The episodes of a complete group that may be learned from; enters the uses of all others."""
         episodes = []
         for episode_id, trajectory in group.scored.items():
             try:
                 episode = self._read(trajectory)
             except RefusedError as refused:
                 log.warning("episode_refused", episode=episode_id, reason=refused.reason, detail=str(refused))
+                group.refused += 1
                 self._ledger.use([episode_id], "REFUSED", reason=refused.reason)
                 continue
             if self._run.lineage.staleness(episode.oldest_version) > self._config.max_staleness:
                 self._ledger.use([episode_id], "STALE")
                 continue
             episodes.append(episode)
+        return episodes
+
+    def _live(self, group: Group, episodes: Sequence[Episode]) -> LiveGroup | None:
+        """The group if it teaches anything; else enters that it does not."""
         rewards = [episode.reward for episode in episodes]
         if rewards:
             self._sampler.learn(group.task, fmean(rewards))
@@ -306,6 +317,7 @@ class Reinforcement:
                 first.iteration,
                 first.deadline,
                 {entry.episode_id for entry in entries if entry.outcome is None},
+                taken_up=True,
             )
             for entry in entries:
                 if entry.archive_offset is not None:
