@@ -13,7 +13,7 @@ from webagent_cli.comparison import compared, find_episodes
 from webagent_cli.config import LoopConfig, PortsConfig, load_loop
 from webagent_cli.episodes import Job, Player, Trajectory
 from webagent_cli.published import SITES, TABLE_2
-from webagent_cli.rescoring import rescore_episodes
+from webagent_cli.rescoring import Manner, rescore_episodes
 from webagent_cli.runs import new_run
 from webagent_cli.stack import Addresses
 from webagent_cli.studies import write_studies
@@ -98,6 +98,23 @@ async def test_another_dialect_judges_stored_episodes_again(clients: Clients) ->
     assert (changed.verdict.outcome, changed.reward) == (SUCCESS, 1.0)
     assert again.kept == {"NO_EVIDENCE": 1}
     assert again.episodes == [changed, episodes[1]]
+
+
+async def test_silence_is_judged_again_as_a_refusal_where_that_is_wanted(clients: Clients) -> None:
+    silent = episode("map", 0, FAILURE)
+    silent.verdict.ClearField("answer")
+    silent.verdict.rule.webarena.eval_json = (
+        '{"eval_types": ["string_match"], "reference_answers": {"fuzzy_match": ["N/A"]}}'
+    )
+    wanted = Manner(unanswered_is_na=True).request()
+    assert (await rescore_episodes(clients, [silent], wanted)).changes[0][1].verdict.outcome == SUCCESS
+
+
+def test_what_was_judged_in_different_manners_lies_in_different_files() -> None:
+    manners = [Manner(dialect, strict, na) for dialect in (None, "verified") for strict in (None, False, True)
+               for na in (None, False, True)]  # fmt: skip
+    assert len({manner.suffix() for manner in manners}) == len(manners)
+    assert Manner("verified", strict=True).suffix() == ".rescored-verified-strict"
 
 
 def test_a_comparison_names_a_run_and_maybe_a_phase(tmp_path: Path) -> None:

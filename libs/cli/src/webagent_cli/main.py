@@ -193,14 +193,20 @@ def rescore(
     strict: Annotated[
         bool | None, typer.Option("--strict/--no-strict", help="Rightly, or as the published evaluators decide.")
     ] = None,
+    unanswered_is_na: Annotated[
+        bool | None,
+        typer.Option("--unanswered-is-na/--no-unanswered-is-na", help='No answer as "N/A", or as no answer.'),
+    ] = None,
     phase: Annotated[str | None, typer.Option(help="Evaluation of the run; else all of them.")] = None,
     runs: RunsOption = RUNS,
     settings: SetOption = None,
 ) -> None:
     """Judges a run's evaluations again from their evidence, with no browser, and says which verdicts change."""
+    from webagent_cli.rescoring import Manner  # noqa: PLC0415
     from webagent_cli.rescoring import rescore as command  # noqa: PLC0415
 
-    _run(lambda: command(run, runs=runs, phase=phase, dialect=dialect, strict=strict, settings=settings or []))
+    manner = Manner(dialect, strict, unanswered_is_na)
+    _run(lambda: command(run, runs=runs, phase=phase, manner=manner, settings=settings or []))
 
 
 @app.command()

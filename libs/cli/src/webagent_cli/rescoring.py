@@ -37,6 +37,31 @@ OUTCOMES = {
 }
 
 
+@dataclass(frozen=True)
+class Manner:
+    """How rules are read; None: each as it says itself."""
+
+    dialect: str | None = None
+    strict: bool | None = None
+    unanswered_is_na: bool | None = None
+
+    def request(self) -> evaluator_pb2.RescoreRequest:
+        """What is asked of the evaluator; ConfigError if there is no such dialect."""
+        if self.dialect is not None and self.dialect not in DIALECTS:
+            raise ConfigError(f"unknown dialect {self.dialect!r}: there are {', '.join(DIALECTS)}")
+        return evaluator_pb2.RescoreRequest(
+            dialect=DIALECTS[self.dialect] if self.dialect else None,
+            strict=self.strict,
+            unanswered_is_na=self.unanswered_is_na,
+        )
+
+    def suffix(self) -> str:
+        """What the files of judging so end in, after the phase; each manner has its own."""
+        switches = {"strict": self.strict, "na": self.unanswered_is_na}
+        said = [name if value else f"no_{name}" for name, value in switches.items() if value is not None]
+        return "-".join([RESCORED, *([self.dialect] if self.dialect else []), *said])
+
+
 @dataclass
 class Rescored:
     """What came of judging a phase again."""
@@ -46,23 +71,18 @@ class Rescored:
     kept: Counter[str] = field(default_factory=Counter)
 
 
-def rescore(
-    name: str, *, runs: Path, phase: str | None, dialect: str | None, strict: bool | None, settings: list[str]
-) -> None:
+def rescore(name: str, *, runs: Path, phase: str | None, manner: Manner, settings: list[str]) -> None:
     """Judges the evaluations of a run again and writes what came of it; `settings` may name a judge."""
-    if dialect is not None and dialect not in DIALECTS:
-        raise ConfigError(f"unknown dialect {dialect!r}: there are {', '.join(DIALECTS)}")
+    request = manner.request()
     display, run = Display(), find_run(runs, name)
     files = {each: path for each, path in run.evaluations().items() if RESCORED not in each}
     if phase is not None and phase not in files:
         raise ConfigError(f"run {run.id} has no evaluation {phase}: it has {', '.join(files) or 'none'}")
-    suffix = "-".join([RESCORED, *([dialect] if dialect else []), *(["strict"] if strict else [])])
-    request = evaluator_pb2.RescoreRequest(dialect=DIALECTS[dialect] if dialect else None, strict=strict)
 
     async def work(clients: Clients) -> None:
         for each in [phase] if phase is not None else list(files):
             again = await rescore_episodes(clients, read_episodes(files[each]), request)
-            path = run.episodes(each + suffix)
+            path = run.episodes(each + manner.suffix())
             _write(path, again)
             _show(display, run, each, again, path)
 
