@@ -21,7 +21,8 @@ from webagent.inference.v1 import inference_pb2 as inference
 from webagent.inference.v1 import inference_pb2_grpc
 from webagent_evaluator import judges
 from webagent_evaluator.config import JudgeConfig, WebArenaConfig
-from webagent_evaluator.judge import Judge, Kind, NoJudge, Question
+from webagent_evaluator.evidence import Evidence, RecordedJudge
+from webagent_evaluator.judge import Exchange, Judge, Kind, NoJudge, Question
 from webagent_evaluator.servicer import EvaluatorServicer
 from webagent_evaluator.sessions import Sessions
 from webagent_evaluator.verdicts import NoVerdictError
@@ -333,6 +334,20 @@ async def test_a_judge_that_gives_no_verdict_leaves_none(
         verdict = await bench.evaluate(rule(answers(fuzzy_match=["a"])), "b")
         assert (verdict.outcome, verdict.reason) == (pb.OUTCOME_INVALID, reason)
         assert not served.replies
+
+
+async def test_a_malformed_reply_is_not_remembered_and_judging_again_asks_anew() -> None:
+    malformed, question = Exchange("?", "I cannot say.", "grader"), Question(Kind.FUZZY, "a", "b")
+    with model("I cannot say.", "correct") as served:
+        for evidence in (Evidence(), Evidence(exchanges={question: malformed})):
+            judge = RecordedJudge(evidence, judge_at(served.url))
+            served.replies[:] = ["I cannot say.", "correct"]
+            with pytest.raises(NoVerdictError) as fault:
+                await judge.ask(question, "which?")
+            assert fault.value.reason == "JUDGE_REPLY_MALFORMED"
+            assert (await judge.ask(question, "which?")).reply == "correct"
+            assert (await judge.ask(question, "which?")).reply == "correct"
+            assert (evidence.exchanges[question].reply, served.replies) == ("correct", [])
 
 
 class Inference(inference_pb2_grpc.InferenceServiceServicer):

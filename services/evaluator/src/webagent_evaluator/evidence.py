@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from webagent_evaluator.judge import Exchange, Judge, Question
+from webagent_evaluator.judge import Exchange, Judge, Question, agrees
 from webagent_evaluator.locators import Query, Reading
 from webagent_evaluator.verdicts import NoVerdictError
 
@@ -62,7 +63,7 @@ class StoredPages:
 
 
 class RecordedJudge:
-    """Finds a reply again, or asks and keeps it."""
+    """Finds a reply again, or asks and keeps it; a reply that says nothing is neither found nor kept."""
 
     def __init__(self, evidence: Evidence, judge: Judge) -> None:
         self._evidence = evidence
@@ -70,7 +71,12 @@ class RecordedJudge:
 
     async def ask(self, question: Question, intent: str) -> Exchange:
         """The exchange about a question."""
-        exchange = self._evidence.exchanges.get(question)
-        if exchange is None:
-            exchange = self._evidence.exchanges[question] = await self._judge.ask(question, intent)
+        kept = self._evidence.exchanges.get(question)
+        if kept is not None:
+            with suppress(NoVerdictError):
+                agrees(question, kept.reply)
+                return kept
+        exchange = await self._judge.ask(question, intent)
+        agrees(question, exchange.reply)
+        self._evidence.exchanges[question] = exchange
         return exchange
