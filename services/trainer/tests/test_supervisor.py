@@ -100,6 +100,23 @@ async def test_a_run_that_failed_finds_its_requests_when_it_is_resumed(
     await supervisor.stop()
 
 
+async def test_a_run_that_failed_is_resumed_as_one_that_stopped_is(
+    nats: NatsServer, tiny_model: Path, tmp_path: Path
+) -> None:
+    join(60)
+    crew = Held(RuntimeError("for the moment"))
+    crew.release.set()
+    supervisor = Supervisor(QueueConfig(url=nats.url), crew)
+    config = run_config(tmp_path / "again", tiny_model)
+    first = await supervisor.start("again", config)
+    await asyncio.wait({first.task}, timeout=SECONDS)
+    assert first.board.status.state is State.FAILED
+    second = await supervisor.start("again", config)
+    assert second is not first
+    await asyncio.wait_for(supervisor.stop(), SECONDS)
+    assert second.board.status.state is State.FAILED
+
+
 async def test_a_run_whose_queue_is_gone_at_its_end_has_succeeded(tiny_model: Path, tmp_path: Path) -> None:
     join(60)
     config = run_config(tmp_path / "severed", tiny_model)

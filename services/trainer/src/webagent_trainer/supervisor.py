@@ -64,7 +64,7 @@ class Supervisor:
         return run
 
     async def start(self, run_id: str, config: RunConfig) -> StartedRun:
-        """Starts or resumes a run. One that was started already is returned as it is."""
+        """Starts a run, or resumes one that stopped or failed. One that goes on or succeeded is returned as it is."""
         check_run(run_id, config)
         async with self._starting:
             return await self._start(run_id, config)
@@ -92,7 +92,7 @@ class Supervisor:
 
     async def _start(self, run_id: str, config: RunConfig) -> StartedRun:
         known = self._runs.get(run_id)
-        if known is not None and known.board.status.state is not State.STOPPED:
+        if known is not None and known.board.status.state not in {State.STOPPED, State.FAILED}:
             if known.config != config:
                 message = f"run {run_id!r} was started with another configuration"
                 raise ServiceError(grpc.StatusCode.ALREADY_EXISTS, "RUN_CONFLICT", message)
