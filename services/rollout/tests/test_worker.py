@@ -178,3 +178,13 @@ async def test_turns_that_do_not_fit_the_envelope_go_by_reference(payloads: Payl
     await move_turns_out(trajectory, payloads)
     assert not trajectory.turns
     assert list(tp.TurnList.FromString(await payloads.get(trajectory.turns_ref)).turns) == turns
+
+
+async def test_turns_of_an_episode_that_is_played_once_more_leave_the_first_ones(payloads: PayloadStore) -> None:
+    first, second = (
+        tp.Trajectory(episode=episode("twice"), delivery=1, turns=[tp.Turn(reply_text=text)]) for text in ("a", "b")
+    )
+    await move_turns_out(first, payloads)
+    await move_turns_out(second, payloads)
+    turns = [tp.TurnList.FromString(await payloads.get(one.turns_ref)).turns for one in (first, second)]
+    assert [one.reply_text for (one,) in turns] == ["a", "b"]

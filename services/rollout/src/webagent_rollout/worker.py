@@ -9,6 +9,7 @@ it a dead letter. `stop` ends the taking of requests; `drain` waits for those un
 import asyncio
 import contextlib
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Protocol
 
 import structlog
@@ -139,8 +140,11 @@ class Worker:
 
 
 async def move_turns_out(trajectory: Trajectory, payloads: Payloads) -> None:
-    """Replaces the turns by a reference to a payload that holds them."""
+    """Replaces the turns by a reference to a payload that holds them.
+
+    Its name tells what it holds: an episode that is played once more replaces no turns that are yet to be fetched.
+    """
     turns = TurnList(turns=trajectory.turns).SerializeToString()
-    name = f"{trajectory.episode.episode_id}.{trajectory.delivery}/turns.binpb"
+    name = f"{trajectory.episode.episode_id}/turns-{sha256(turns).hexdigest()[:16]}.binpb"
     trajectory.turns_ref.CopyFrom(await payloads.put(name, turns, "application/x-protobuf"))
     trajectory.ClearField("turns")

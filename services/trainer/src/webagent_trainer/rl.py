@@ -282,7 +282,8 @@ class Reinforcement:
     def _live(self, group: Group, episodes: Sequence[Episode]) -> LiveGroup | None:
         """The group if it teaches anything; else enters that it does not."""
         rewards = [episode.reward for episode in episodes]
-        if rewards:
+        # Of a single one there is no telling how they vary.
+        if len(rewards) > 1:
             self._sampler.learn(group.task, fmean(rewards))
         if self._method.takes(rewards):
             return LiveGroup(group.task, tuple(episodes))
