@@ -11,9 +11,12 @@ from typing import Any
 
 import aiohttp
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from webagent.env.v1 import env_pb2, probe_pb2
 from webagent_env.arena.catalogue import make_arena
 from webagent_env.arena.intents import GOALS_OF_A_WORLD, TRAINING_SEEDS, Goal
+from webagent_env.arena.site import whole
 from webagent_env.arena.suite import Arena, ArenaClaim
 from webagent_env.config import SessionsConfig
 
@@ -188,3 +191,47 @@ async def test_every_link_leads_to_a_page_with_a_title(arena: Arena) -> None:
     await claim.release()
     await arena.stop()
     assert len(seen) == MOST_PAGES
+
+
+ASKED = ("q", "p", "sort", "most", "category", "status", "first", "last", "group", "author", "state", "label",
+         "assignee", "kind", "from", "to", "by")  # fmt: skip
+NUMBER = st.sampled_from(["9" * 20, "9" * 4400, "0" * 4400, "1" + "0" * 18]) | st.text("0123456789", min_size=1)
+ODD = st.sampled_from(["٣" * 600, "²", "-1", "1e9", "a " * 2000]) | st.text()
+
+
+def test_a_page_or_form_answers_whatever_it_is_asked(arena: Arena) -> None:
+    routes = [route for site in arena.sites.values() for route in site.routes if not route[1].endswith("/logout")]
+    world, claim = arena.worlds.make(0), ArenaClaim(arena._living)
+    world.users.update({name: site.first_user for name, site in arena.sites.items() if site.first_user})
+    cookies = {"arena": claim.enter(world)}
+
+    async def status(method: str, path: str, query: dict[str, str], form: dict[str, str] | None = None) -> int:
+        async with (
+            aiohttp.ClientSession(cookies=cookies, cookie_jar=aiohttp.CookieJar(unsafe=True)) as session,
+            session.request(method, arena.origin + path, params=query, data=form, allow_redirects=False) as response,
+        ):
+            return response.status
+
+    with asyncio.Runner() as runner:
+        runner.run(arena.start())
+
+        @given(st.sampled_from(routes), st.sampled_from(ASKED), NUMBER | ODD, NUMBER)
+        def visited(route: tuple[str, str, object], name: str, text: str, number: str) -> None:
+            method, template, _ = route
+            path = re.sub(r"{\w+(:[^}]*)?}", number, re.sub(r"{\w+:(\w+)\|\w+}", r"\1", template))
+            form = dict.fromkeys(("slug", "colour", "list"), "") | dict.fromkeys(("quantity", "stock"), number)
+            answered = runner.run(status(method, path, {name: text}, form if method == "POST" else None))
+            assert answered < 500, (path, name)
+
+        for path, name in (("/shop/category/garden", "most"), ("/shop/search", "q"), ("/admin/products", "p")):
+            for text in ("9" * 20, "9" * 4400, "a " * 2000):
+                assert runner.run(status("GET", path, {name: text})) == 200, (path, name)
+        assert runner.run(status("POST", f"/forum/comment/{1:04400}/up", {})) == 303
+        visited()
+        runner.run(claim.release())
+        runner.run(arena.stop())
+
+
+@pytest.mark.parametrize("number", ["9" * 20, "9" * 5000])
+def test_a_number_above_a_billion_counts_as_one(number: str) -> None:
+    assert whole(number) == 10**9

@@ -19,6 +19,9 @@ from aiohttp import web
 
 from webagent_env.arena.world import Data, World
 
+_LONGEST_ASKED = 200
+_BILLION = 10**9
+
 
 class Problem(Exception):  # noqa: N818 - said to whoever filled in the form
     """What is wrong with what was filled in."""
@@ -48,13 +51,13 @@ class Visit:
         return self.request.match_info[name]
 
     def asked(self, name: str, default: str = "") -> str:
-        """A value of the address's query."""
-        return self.request.query.get(name, default).strip()
+        """A value of the address's query; no longer than anybody searches for."""
+        return self.request.query.get(name, default).strip()[:_LONGEST_ASKED]
 
     def number(self, name: str, default: int = 1) -> int:
         """The same as a whole number of at least 1; what is none counts as the default."""
-        text = self.asked(name)
-        return max(1, int(text)) if text.isdecimal() else default
+        number = whole(self.asked(name))
+        return default if number is None else max(1, number)
 
     def given(self, name: str, what: str) -> str:
         """What a form's field holds; a Problem if that is nothing."""
@@ -65,10 +68,10 @@ class Visit:
 
     def given_number(self, name: str, what: str, least: int, most: int) -> int:
         """A whole number that a form's field holds."""
-        text = self.given(name, what)
-        if not text.isdecimal() or not least <= int(text) <= most:
+        number = whole(self.given(name, what))
+        if number is None or not least <= number <= most:
             raise Problem(f"{what} must be a number from {least} to {most}.")
-        return int(text)
+        return number
 
     def show(self, page: str, **values: object) -> web.Response:
         """A page of the site."""
@@ -157,6 +160,13 @@ class Site:
             return handler
 
         return register
+
+
+def whole(text: str) -> int | None:
+    """The whole number that a text is, None if it is none; what is above a billion counts as that."""
+    if not text.isdecimal():
+        return None
+    return min(int(text), _BILLION) if len(text) <= _LONGEST_ASKED else _BILLION
 
 
 def paged(visit: Visit, items: list[Any], size: int) -> dict[str, object]:

@@ -118,11 +118,12 @@ def vote_thread(visit: Visit) -> web.Response:
 def vote_comment(visit: Visit) -> web.Response:
     """The same on a comment."""
     one = visit.data.one(
-        "SELECT listed.* FROM listed JOIN comment ON thread = listed.id WHERE comment.id = ?", visit.part("id")
+        "SELECT listed.*, comment.id AS comment FROM listed JOIN comment ON thread = listed.id WHERE comment.id = ?",
+        visit.part("id"),
     )
     if one is None:
         raise web.HTTPNotFound(text="There is no such comment.")
-    _vote(visit, "comment", int(visit.part("id")))
+    _vote(visit, "comment", one["comment"])
     return visit.go(f"{address_of(one)}?p={visit.number('p')}")
 
 

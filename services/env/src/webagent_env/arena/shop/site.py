@@ -7,7 +7,7 @@ from sqlite3 import Row
 from aiohttp import web
 
 from webagent_env.arena.shop.data import CATEGORIES, SHOPPER
-from webagent_env.arena.site import Problem, Site, Visit, paged
+from webagent_env.arena.site import Problem, Site, Visit, paged, whole
 from webagent_env.arena.world import Data
 
 SORTS = {
@@ -55,7 +55,8 @@ def _list(visit: Visit, heading: str, where: str, *values: object, words: str | 
     sort = visit.asked("sort")
     order = SORTS.get(sort, SORTS["Position"])
     most = visit.asked("most")
-    limit = int(most) * 100 if most.isdecimal() else 10**9
+    dollars = whole(most)
+    limit = 10**9 if dollars is None else dollars * 100
     found = visit.data.all(
         f"SELECT * FROM product WHERE enabled AND price <= ? AND {where} ORDER BY {order}",  # noqa: S608 - our own text
         limit,
