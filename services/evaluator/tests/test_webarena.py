@@ -363,18 +363,27 @@ class Inference(inference_pb2_grpc.InferenceServiceServicer):
         return inference.GenerateResponse(text=reply, model=inference.ModelIdentity(model_id="ours"))
 
 
-async def test_a_model_behind_the_inference_contract_can_judge() -> None:
+@pytest.fixture
+async def inference_address() -> AsyncIterator[str]:
     server = Server(ServerConfig(port=0), name="inference", version="test")
     register = inference_pb2_grpc.add_InferenceServiceServicer_to_server
     server.add(register, Inference(), service="inference", scope="inference")
     await server.start()
-    try:
-        exchange = await judge_at(f"grpc://{server.address}").ask(
-            Question(Kind.UNACHIEVABLE, "sold out", "bored"), "buy"
-        )
-    finally:
-        await server.stop(0)
+    yield server.address
+    await server.stop(0)
+
+
+@pytest.mark.parametrize("name", ["ours", ""])
+async def test_a_model_behind_the_inference_contract_can_judge(inference_address: str, name: str) -> None:
+    judge = judges.judge_of(JudgeConfig(endpoint=f"grpc://{inference_address}", model=name))
+    exchange = await judge.ask(Question(Kind.UNACHIEVABLE, "sold out", "bored"), "buy")
     assert (exchange.reply, exchange.model) == ("different", "ours")
+
+
+async def test_a_model_other_than_the_configured_one_does_not_judge(inference_address: str) -> None:
+    with pytest.raises(NoVerdictError, match="serves the model 'ours', and judge.model is 'grader'") as fault:
+        await judge_at(f"grpc://{inference_address}").ask(Question(Kind.FUZZY, "a", "b"), "which?")
+    assert fault.value.reason == "JUDGE_UNAVAILABLE"
 
 
 async def test_a_judge_that_is_not_there_is_given_up_within_its_attempts() -> None:

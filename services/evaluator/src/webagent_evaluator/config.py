@@ -16,7 +16,10 @@ class JudgeConfig(Config):
         pattern=r"^((https?|grpc)://.+)?$",
         description="https://host/v1: an OpenAI-compatible API; grpc://host:port: our inference contract. Empty: none.",
     )
-    model: str = Field(default="", description="Name of the model; an OpenAI-compatible API needs one.")
+    model: str = Field(
+        default="",
+        description="Name of the model; an OpenAI-compatible API needs one. Empty: whichever a grpc:// endpoint serves.",
+    )
     api_key_file: Path | None = Field(default=None, description="File with the key of an OpenAI-compatible API.")
     client: ClientConfig = Field(default=ClientConfig(), description="TLS and token of a grpc:// endpoint.")
     timeout_seconds: float = Field(default=20.0, gt=0, le=600, description="Longest time one attempt may take.")

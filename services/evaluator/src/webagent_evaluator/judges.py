@@ -78,7 +78,11 @@ class InferenceJudge:
                 response = await persist(lambda: self._generate(stub, prompt), self._config.attempts)
             except ChatError as error:
                 raise _no_verdict(error) from error
-        return Exchange(prompt, response.text, response.model.model_id)
+        wanted, served = self._config.model, response.model.model_id
+        if wanted not in {"", served}:
+            message = f"{self._config.endpoint} serves the model {served!r}, and judge.model is {wanted!r}"
+            raise NoVerdictError("JUDGE_UNAVAILABLE", message)
+        return Exchange(prompt, response.text, served)
 
     async def _generate(self, stub: InferenceServiceAsyncStub, prompt: str) -> inference.GenerateResponse:
         timeout = self._config.timeout_seconds
