@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from webagent.evaluator.v1 import evaluator_pb2 as pb
+from webagent_evaluator import storage
 from webagent_evaluator.evidence import Evidence, parse
 from webagent_evaluator.judge import Exchange, Kind, Question
 from webagent_evaluator.locators import Query, Reading
@@ -44,9 +45,44 @@ def test_what_does_not_fit_loses_its_value_and_keeps_its_place() -> None:
     noise = random.Random(1)
     pages = {Query(f"http://site.test/{n}"): Reading(noise.randbytes(60_000).hex(), "") for n in range(4)}
     stored = store(Evidence(readings=pages))
-    assert stored.ByteSize() < MAX_STORED_BYTES + 1_000
+    assert stored.ByteSize() <= MAX_STORED_BYTES
     assert len(stored.readings) == 4
     assert list(restore(stored).readings) == list(pages)[:1]
+
+
+LONG = "é" * MAX_STORED_BYTES
+
+
+@pytest.mark.parametrize(
+    "evidence",
+    [
+        Evidence(final_url=LONG),
+        Evidence(readings={Query(LONG): Reading(1, "")}),
+        Evidence(readings={Query(locator=LONG): Reading(1, "")}),
+        Evidence(readings={Query(prep_actions=(LONG,)): Reading(1, "")}),
+        Evidence(readings={Query(): Reading(1, LONG)}),
+        Evidence(exchanges={Question(Kind.FUZZY, "a", LONG): Exchange("prompt", "correct", "grader")}),
+        Evidence(exchanges={Question(Kind.FUZZY, "a", "b"): Exchange("prompt", LONG, "grader")}),
+    ],
+)
+def test_nothing_of_the_evidence_is_too_long_to_travel(evidence: Evidence) -> None:
+    evidence.readings[Query(locator="document.title")] = Reading("Shop", "http://site.test/")
+    stored = store(evidence)
+    assert stored.ByteSize() <= MAX_STORED_BYTES
+    assert restore(stored).readings == {Query(locator="document.title"): Reading("Shop", "http://site.test/")}
+    assert not restore(stored).exchanges
+
+
+def test_many_readings_are_no_longer_together_than_one_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "MAX_READ_BYTES", 50_000)
+    pages = {Query(f"http://site.test/{n}"): Reading("x" * 20_000, "") for n in range(4)}
+    stored = store(Evidence(readings=pages))
+    assert list(restore(stored).readings) == list(pages)[:2]
+    for place in stored.readings[2:]:
+        place.value_json_zlib = stored.readings[0].value_json_zlib
+    with pytest.raises(NoVerdictError, match="its readings are longer") as fault:
+        restore(stored)
+    assert fault.value.reason == "EVIDENCE_MALFORMED"
 
 
 def test_half_a_character_of_a_page_travels_as_a_question_mark() -> None:
