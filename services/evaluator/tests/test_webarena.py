@@ -381,7 +381,7 @@ async def test_a_model_behind_the_inference_contract_can_judge(inference_address
 
 
 async def test_a_model_other_than_the_configured_one_does_not_judge(inference_address: str) -> None:
-    with pytest.raises(NoVerdictError, match="serves the model 'ours', and judge.model is 'grader'") as fault:
+    with pytest.raises(NoVerdictError, match=r"serves the model 'ours', and judge\.model is 'grader'") as fault:
         await judge_at(f"grpc://{inference_address}").ask(Question(Kind.FUZZY, "a", "b"), "which?")
     assert fault.value.reason == "JUDGE_UNAVAILABLE"
 

@@ -18,7 +18,7 @@ class JudgeConfig(Config):
     )
     model: str = Field(
         default="",
-        description="Name of the model; an OpenAI-compatible API needs one. Empty: whichever a grpc:// endpoint serves.",
+        description="Name of the model; an OpenAI-compatible API needs one. Empty: any that a grpc:// one serves.",
     )
     api_key_file: Path | None = Field(default=None, description="File with the key of an OpenAI-compatible API.")
     client: ClientConfig = Field(default=ClientConfig(), description="TLS and token of a grpc:// endpoint.")
