@@ -1,15 +1,18 @@
 """One question to a chat model behind any OpenAI-compatible API, such as http://host:8000/v1.
 
-Attempts are bounded in number and each in time, with growing waits between them. An API that is down, overloaded or
-answers something else than a chat completion is asked again; one that refuses is not.
+Attempts are bounded in number and each in time, however slowly the reply comes, with growing waits between them. An API
+that is down, overloaded or answers something else than a chat completion is asked again; one that refuses is not. The
+threads that wait for replies are of their own, so a slow API keeps no other work of the process from a thread.
 """
 
 import asyncio
 import http.client
 import json
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Literal, TypeVar
@@ -21,6 +24,7 @@ log = structlog.get_logger()
 
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 0.5, 8.0
 MAX_REPLY_BYTES = 1024 * 1024
+_WAITING = ThreadPoolExecutor(64, "chat")
 _BUSY = {HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 
 T = TypeVar("T")
@@ -55,7 +59,24 @@ class Chat:
             "max_tokens": self.max_tokens,
         }
         data = json.dumps(body).encode()
-        return await persist(lambda: asyncio.to_thread(self._post, data), self.attempts)
+        return await persist(lambda: self._attempt(data), self.attempts)
+
+    async def _attempt(self, data: bytes) -> str:
+        loop, begun = asyncio.get_running_loop(), asyncio.Event()
+
+        def post() -> str:
+            loop.call_soon_threadsafe(begun.set)
+            return self._post(data)
+
+        posted = loop.run_in_executor(_WAITING, post)
+        try:
+            await begun.wait()
+            async with asyncio.timeout(self.timeout_seconds):
+                return await posted
+        except TimeoutError as error:
+            raise ChatError("UNAVAILABLE", f"{self.base_url} gave no reply in {self.timeout_seconds:g} s") from error
+        finally:
+            posted.cancel()
 
     def _post(self, data: bytes) -> str:
         url = f"{self.base_url.rstrip('/')}/chat/completions"
@@ -65,7 +86,7 @@ class Chat:
         request = urllib.request.Request(url, data, headers)  # noqa: S310  whoever configures it chooses the scheme
         try:
             with urllib.request.urlopen(request, timeout=self.timeout_seconds) as response:  # noqa: S310
-                content = response.read(MAX_REPLY_BYTES)
+                content = _read(response, time.monotonic() + self.timeout_seconds)
         except urllib.error.HTTPError as error:
             error.close()
             again = error.code in _BUSY or error.code >= HTTPStatus.INTERNAL_SERVER_ERROR
@@ -76,6 +97,16 @@ class Chat:
             return str(json.loads(content)["choices"][0]["message"]["content"])
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise ChatError("MALFORMED", f"{url} gave no chat completion") from error
+
+
+def _read(response: http.client.HTTPResponse, deadline: float) -> bytes:
+    """A body, as far as MAX_REPLY_BYTES."""
+    content = b""
+    while len(content) < MAX_REPLY_BYTES and (part := response.read1(MAX_REPLY_BYTES - len(content))):
+        content += part
+        if time.monotonic() > deadline:
+            raise TimeoutError("the reply did not end in time")
+    return content
 
 
 async def persist(attempt: Callable[[], Awaitable[T]], attempts: int) -> T:
