@@ -5,9 +5,11 @@ The rule comes from the test and everything else from env: its probe is asked th
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -101,10 +103,12 @@ async def bench_of(where: tuple[str, str]) -> AsyncIterator[BenchOf]:
     async with AsyncExitStack() as stack:
         channel = await stack.enter_async_context(open_channel(env))
 
-        async def make(judge: Judge | None = None, config: WebArenaConfig | None = None) -> Bench:
+        async def make(
+            judge: Judge | None = None, config: WebArenaConfig | None = None, seconds: float = TIMEOUT
+        ) -> Bench:
             sessions = Sessions(ClientConfig(), limit=4)
             probes = Probes(probe_pb2_grpc.ProbeServiceStub(channel))
-            servicer = EvaluatorServicer(sessions, judge or NoJudge(), config or WebArenaConfig(), TIMEOUT)
+            servicer = EvaluatorServicer(sessions, judge or NoJudge(), config or WebArenaConfig(), seconds)
             server = Server(ServerConfig(port=0), name="evaluator", version="test")
             server.add(probe_pb2_grpc.add_ProbeServiceServicer_to_server, probes, service="probe", scope="probe")
             server.add(
@@ -340,7 +344,7 @@ async def test_a_malformed_reply_is_not_remembered_and_judging_again_asks_anew()
     malformed, question = Exchange("?", "I cannot say.", "grader"), Question(Kind.FUZZY, "a", "b")
     with model("I cannot say.", "correct") as served:
         for evidence in (Evidence(), Evidence(exchanges={question: malformed})):
-            judge = RecordedJudge(evidence, judge_at(served.url))
+            judge = RecordedJudge(evidence, judge_at(served.url), math.inf)
             served.replies[:] = ["I cannot say.", "correct"]
             with pytest.raises(NoVerdictError) as fault:
                 await judge.ask(question, "which?")
@@ -348,6 +352,20 @@ async def test_a_malformed_reply_is_not_remembered_and_judging_again_asks_anew()
             assert (await judge.ask(question, "which?")).reply == "correct"
             assert (await judge.ask(question, "which?")).reply == "correct"
             assert (evidence.exchanges[question].reply, served.replies) == ("correct", [])
+
+
+async def test_a_judge_that_hangs_is_unavailable_before_the_caller_s_time_is_up(bench_of: BenchOf) -> None:
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(say_nothing, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        bench = await bench_of(judge_at(f"http://127.0.0.1:{port}/v1", timeout_seconds=6, attempts=9), seconds=4)
+        verdict = await bench.evaluate(rule(answers(fuzzy_match=["a"])), "b")
+        assert (verdict.outcome, verdict.reason) == (pb.OUTCOME_INVALID, "JUDGE_UNAVAILABLE")
+        again = (await bench.rescore(verdict)).verdict
+        assert (again.outcome, again.reason) == (pb.OUTCOME_INVALID, "JUDGE_UNAVAILABLE")
 
 
 class Inference(inference_pb2_grpc.InferenceServiceServicer):
@@ -363,14 +381,22 @@ class Inference(inference_pb2_grpc.InferenceServiceServicer):
         return inference.GenerateResponse(text=reply, model=inference.ModelIdentity(model_id="ours"))
 
 
-@pytest.fixture
-async def inference_address() -> AsyncIterator[str]:
+@asynccontextmanager
+async def serving(servicer: Inference) -> AsyncIterator[str]:
     server = Server(ServerConfig(port=0), name="inference", version="test")
     register = inference_pb2_grpc.add_InferenceServiceServicer_to_server
-    server.add(register, Inference(), service="inference", scope="inference")
+    server.add(register, servicer, service="inference", scope="inference")
     await server.start()
-    yield server.address
-    await server.stop(0)
+    try:
+        yield server.address
+    finally:
+        await server.stop(0)
+
+
+@pytest.fixture
+async def inference_address() -> AsyncIterator[str]:
+    async with serving(Inference()) as address:
+        yield address
 
 
 @pytest.mark.parametrize("name", ["ours", ""])
@@ -378,6 +404,21 @@ async def test_a_model_behind_the_inference_contract_can_judge(inference_address
     judge = judges.judge_of(JudgeConfig(endpoint=f"grpc://{inference_address}", model=name))
     exchange = await judge.ask(Question(Kind.UNACHIEVABLE, "sold out", "bored"), "buy")
     assert (exchange.reply, exchange.model) == ("different", "ours")
+
+
+async def test_an_attempt_at_asking_a_model_is_one_wait_for_all_its_calls() -> None:
+    class Slow(Inference):
+        async def Render(self, request: inference.RenderRequest, context: Any) -> inference.RenderResponse:
+            await asyncio.sleep(0.6)
+            return await super().Render(request, context)
+
+        async def Generate(self, request: inference.GenerateRequest, context: Any) -> inference.GenerateResponse:
+            assert context.time_remaining() < 0.6
+            return await super().Generate(request, context)
+
+    async with serving(Slow()) as address:
+        judge = judges.judge_of(JudgeConfig(endpoint=f"grpc://{address}", timeout_seconds=1.1, attempts=1))
+        assert (await judge.ask(Question(Kind.FUZZY, "a", "b"), "which?")).reply == "same"
 
 
 async def test_a_model_other_than_the_configured_one_does_not_judge(inference_address: str) -> None:

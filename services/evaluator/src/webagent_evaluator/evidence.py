@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -63,11 +64,15 @@ class StoredPages:
 
 
 class RecordedJudge:
-    """Finds a reply again, or asks and keeps it; a reply that says nothing is neither found nor kept."""
+    """Finds a reply again, or asks and keeps it; a reply that says nothing is neither found nor kept.
 
-    def __init__(self, evidence: Evidence, judge: Judge) -> None:
+    Asking ends at `deadline` of the event loop's clock.
+    """
+
+    def __init__(self, evidence: Evidence, judge: Judge, deadline: float) -> None:
         self._evidence = evidence
         self._judge = judge
+        self._deadline = deadline
 
     async def ask(self, question: Question, intent: str) -> Exchange:
         """The exchange about a question."""
@@ -76,7 +81,11 @@ class RecordedJudge:
             with suppress(NoVerdictError):
                 agrees(question, kept.reply)
                 return kept
-        exchange = await self._judge.ask(question, intent)
+        try:
+            async with asyncio.timeout_at(self._deadline):
+                exchange = await self._judge.ask(question, intent)
+        except TimeoutError as error:
+            raise NoVerdictError("JUDGE_UNAVAILABLE", "the judge gave no reply in the evaluation's time") from error
         agrees(question, exchange.reply)
         self._evidence.exchanges[question] = exchange
         return exchange

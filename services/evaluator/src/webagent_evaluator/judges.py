@@ -6,6 +6,7 @@ down, or refuses, leaves the verdict INVALID.
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -85,8 +86,9 @@ class InferenceJudge:
         return Exchange(prompt, response.text, served)
 
     async def _generate(self, stub: InferenceServiceAsyncStub, prompt: str) -> inference.GenerateResponse:
-        timeout = self._config.timeout_seconds
         message = inference.Message(role=inference.ROLE_USER, text=prompt)
+        timeout = self._config.timeout_seconds
+        deadline = time.monotonic() + timeout
         try:
             rendered = await stub.Render(inference.RenderRequest(messages=[message]), timeout=timeout)
             request = inference.GenerateRequest(
@@ -94,7 +96,7 @@ class InferenceJudge:
                 prompt_token_ids=rendered.prompt_token_ids,
                 sampling=inference.SamplingSettings(temperature=0, max_tokens=self._config.max_tokens),
             )
-            return await stub.Generate(request, timeout=timeout)
+            return await stub.Generate(request, timeout=max(0.001, deadline - time.monotonic()))
         except grpc.aio.AioRpcError as error:
             cause = from_rpc(error)
             raise ChatError("UNAVAILABLE" if cause.code in _DOWN_CODES else "REFUSED", str(cause)) from error

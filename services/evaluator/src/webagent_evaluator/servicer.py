@@ -29,8 +29,8 @@ from webagent_evaluator.verdicts import Check, NoVerdictError
 from webagent_evaluator.webarena import judge_webarena
 
 VERSION = version("webagent-evaluator")
-SHARE_FOR_READING, SHARE_FOR_JUDGING = 0.9, 0.95
-"""Of the caller's time: the rest is for telling it that the verdict could not be reached within it."""
+SHARE_FOR_READING, SHARE_FOR_ASKING, SHARE_FOR_JUDGING = 0.9, 0.93, 0.95
+"""Of the caller's time, by when each has ended: the rest is for telling it that the verdict could not be reached."""
 
 log = structlog.get_logger()
 
@@ -54,13 +54,14 @@ class EvaluatorServicer(evaluator_pb2_grpc.EvaluatorServiceServicer):
         timeout = time_left(context, self._timeout)
         reading = timeout * SHARE_FOR_READING
         evidence = Evidence()
+        judge = self._recorded_judge(evidence, timeout)
         try:
             async with (
                 asyncio.timeout(timeout * SHARE_FOR_JUDGING),
                 self._sessions.session(request.session_address, request.session_id, reading) as session,
             ):
                 verdict.rule.CopyFrom(self._configured(await session.rule()))
-                convert.set_checks(verdict, await self._check(verdict, session, evidence))
+                convert.set_checks(verdict, await self._check(verdict, session, judge, evidence))
         except TimeoutError:
             convert.set_fault(verdict, NoVerdictError("EVALUATION_TIMEOUT", "the caller's time was up"))
         except NoVerdictError as fault:
@@ -102,6 +103,11 @@ class EvaluatorServicer(evaluator_pb2_grpc.EvaluatorServiceServicer):
         except ResultsError as error:
             raise convert.invalid_request(str(error)) from error
 
+    def _recorded_judge(self, evidence: Evidence, timeout: float) -> RecordedJudge:
+        """A judge that gives up before the caller does, so that it is the judge whom the verdict names."""
+        deadline = asyncio.get_running_loop().time() + timeout * SHARE_FOR_ASKING
+        return RecordedJudge(evidence, self._judge, deadline)
+
     def _configured(self, rule: probe_pb2.TaskRule) -> probe_pb2.TaskRule:
         """The rule as it is applied here: the config may be stricter, or more lenient, than the suite."""
         if rule.HasField("webarena"):
@@ -109,7 +115,9 @@ class EvaluatorServicer(evaluator_pb2_grpc.EvaluatorServiceServicer):
             rule.webarena.unanswered_is_na |= self._config.unanswered_is_na
         return rule
 
-    async def _check(self, verdict: pb.Verdict, session: Session, evidence: Evidence) -> list[Check]:
+    async def _check(
+        self, verdict: pb.Verdict, session: Session, judge: RecordedJudge, evidence: Evidence
+    ) -> list[Check]:
         rule = convert.rule_of(verdict.rule)
         if isinstance(rule, NativeRule):
             return [check_native(rule, await collect_native(rule, session.read_in_place))]
@@ -118,13 +126,13 @@ class EvaluatorServicer(evaluator_pb2_grpc.EvaluatorServiceServicer):
             # Kept for other dialects. A rule that needs it meets the fault again; one about the answer alone does not.
             await pages.final_url()
         answer = verdict.answer if verdict.HasField("answer") else None
-        return await judge_webarena(rule, answer, pages, RecordedJudge(evidence, self._judge))
+        return await judge_webarena(rule, answer, pages, judge)
 
     async def _rescore_webarena(
         self, verdict: pb.Verdict, rule: WebArenaRule, evidence: Evidence, timeout: float
     ) -> None:
         answer = verdict.answer if verdict.HasField("answer") else None
-        judge = RecordedJudge(evidence, self._judge)
+        judge = self._recorded_judge(evidence, timeout)
         try:
             async with asyncio.timeout(timeout * SHARE_FOR_JUDGING):
                 convert.set_checks(verdict, await judge_webarena(rule, answer, StoredPages(evidence), judge))
