@@ -249,6 +249,35 @@ def test_a_training_job_is_indexed_and_finds_its_first_pod() -> None:
     assert container(rendered, "Job")["resources"]["limits"]["nvidia.com/gpu"] == "8"
 
 
+def test_a_training_job_ends_at_a_failure_that_another_try_would_repeat() -> None:
+    job = charts.case("trainer/job-values").one("Job")["spec"]
+    (trainer,) = job["template"]["spec"]["containers"]
+    ends = {"containerName": trainer["name"], "operator": "In", "values": [3]}
+    assert {"action": "FailJob", "onExitCodes": ends} in job["podFailurePolicy"]["rules"]
+
+
+@pytest.mark.parametrize(
+    "values", [{"nodes": 2, "storage.existingClaim": "c"}, {"ranksPerNode": 2}, {"launcher": "trainjob"}]
+)
+def test_torchrun_gives_ranks_as_long_to_end_as_the_trainer_drains(values: dict[str, Any]) -> None:
+    rendered = charts.render("trainer", values=REGISTRY | RUN | {"drainSeconds": 77} | values)
+    kind = "TrainingRuntime" if "launcher" in values else "Job"
+    assert "--shutdown-timeout=77" in json.dumps(rendered.one(kind))
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("nodes-job-values", "batch.kubernetes.io/job-completion-index"),
+        ("service-nodes-values", "apps.kubernetes.io/pod-index"),
+    ],
+)
+def test_of_several_pods_callers_reach_the_first_and_all_have_names(name: str, label: str) -> None:
+    rendered = charts.case(f"trainer/{name}")
+    assert rendered.one("Service", "rel-trainer")["spec"]["selector"][label] == "0"
+    assert label not in rendered.one("Service", "rel-trainer-headless")["spec"]["selector"]
+
+
 def test_another_configuration_is_another_job_of_the_same_run() -> None:
     first = charts.render("trainer", values=REGISTRY | RUN)
     again = charts.render("trainer", values=REGISTRY | RUN)

@@ -21,6 +21,12 @@ CLOSED = {
     },
     "::/0": {"fd00:ec2::254/128", "fc00::/7", "fe80::/10"},
 }
+# On pods, by their controllers.
+CONTROLLERS_LABELS = {
+    "apps.kubernetes.io/pod-index",
+    "batch.kubernetes.io/job-completion-index",
+    "leaderworkerset.sigs.k8s.io/worker-index",
+}
 
 
 @policy
@@ -55,7 +61,7 @@ def services_reach_pods(rendered: Render) -> Iterator[str]:
     """Each Service selects a pod of the render that has its ports."""
     pods = [(t["metadata"]["labels"], t["spec"]) for obj in rendered.own() for _, t in charts.pod_templates(obj)]
     for service in rendered.all("Service"):
-        selector = {k: v for k, v in service["spec"]["selector"].items() if "leaderworkerset" not in k}
+        selector = {k: v for k, v in service["spec"]["selector"].items() if k not in CONTROLLERS_LABELS}
         names = {
             port["name"]
             for labels, spec in pods

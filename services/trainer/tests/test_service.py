@@ -284,6 +284,27 @@ async def test_with_a_run_in_its_configuration_the_process_does_it_and_exits_0(
     assert (tmp_path / "job" / "ledger.sqlite").is_file()
 
 
+async def test_a_process_told_to_end_before_its_run_is_over_exits_143(
+    nats: NatsServer, tiny_model: Path, tmp_path: Path
+) -> None:
+    config = trainer_config(nats, run=run_config(tmp_path / "job", tiny_model))
+    async with trainer_process(config, tmp_path) as process:
+        async with asyncio.timeout(SECONDS):
+            while not (tmp_path / "job" / "ledger.sqlite").is_file():  # noqa: ASYNC110  a file wakes nobody
+                await asyncio.sleep(0.1)
+            process.terminate()
+            assert await process.wait() == 143
+
+
+async def test_a_run_that_another_try_would_fail_again_is_exit_code_3(
+    nats: NatsServer, tiny_model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "demos").touch()
+    run = run_config(tmp_path / "job", tiny_model, bc={"demonstrations": str(tmp_path / "demos")})
+    async with trainer_process(trainer_config(nats, run=run), tmp_path) as process:
+        assert await asyncio.wait_for(process.wait(), SECONDS) == 3
+
+
 async def test_a_model_directory_that_is_missing_is_one_line_and_exit_code_2(nats: NatsServer, tmp_path: Path) -> None:
     run = run_config(tmp_path / "job", tmp_path / "nowhere")
     async with trainer_process(trainer_config(nats, run=run), tmp_path) as process:

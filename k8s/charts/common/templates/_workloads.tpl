@@ -40,7 +40,10 @@ automountServiceAccountToken: false
 {{- end }}
 {{- end -}}
 
-{{/* One Service for people and routes, a headless one for clients that balance by themselves. */}}
+{{/*
+One Service for people and routes, a headless one for clients that balance by themselves. serviceSelector narrows both;
+callSelector only the first, where pods that serve nothing still need names.
+*/}}
 {{- define "common.services" -}}
 {{- $spec := include "common.spec" . | fromYaml -}}
 apiVersion: v1
@@ -52,6 +55,9 @@ spec:
   selector:
     {{- include "common.selectorLabels" . | nindent 4 }}
     {{- with $spec.serviceSelector }}
+    {{- toYaml . | nindent 4 }}
+    {{- end }}
+    {{- with $spec.callSelector }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
   ports:

@@ -1,6 +1,7 @@
 {{/* The Indexed Job of all launchers: dict ctx, backoffLimit */}}
 
 {{- define "trainer.jobSpec" -}}
+{{- $spec := include "common.spec" .ctx | fromYaml -}}
 completionMode: Indexed
 completions: {{ .ctx.Values.nodes }}
 parallelism: {{ .ctx.Values.nodes }}
@@ -13,8 +14,14 @@ podFailurePolicy:
       onPodConditions:
         - type: DisruptionTarget
           status: "True"
+    # Another try would fail again. torchrun, which starts several ranks, hides the code.
+    - action: FailJob
+      onExitCodes:
+        containerName: {{ default "trainer" $spec.containerName }}
+        operator: In
+        values: [3]
 template:
-  {{- include "common.podTemplate" (dict "ctx" .ctx "spec" (include "common.spec" .ctx | fromYaml)) | nindent 2 }}
+  {{- include "common.podTemplate" (dict "ctx" .ctx "spec" $spec) | nindent 2 }}
 {{- end -}}
 
 {{- define "trainer.jobMetadata" -}}

@@ -44,6 +44,10 @@ service: webagent.trainer.v1.TrainerService
 port: 50055
 healthPort: 50085
 publishNotReadyAddresses: true
+{{- if $several }}
+callSelector:
+  {{ ternary "batch.kubernetes.io/job-completion-index" "apps.kubernetes.io/pod-index" $job }}: "0"
+{{- end }}
 {{- if not (and $job (has .Values.launcher (list "jobset" "trainjob"))) }}
 # JobSet gives its pods a name of its own.
 subdomain: {{ include "common.fullname" . }}-headless
@@ -58,7 +62,7 @@ probes: false
 {{- if and $job (eq .Values.launcher "trainjob") }}
 # Kubeflow's controller says by PET_ variables who takes part, to the container of this name.
 containerName: node
-command: [tini, "--", torchrun, -m, webagent_trainer]
+command: [tini, "--", torchrun, --shutdown-timeout={{ .Values.drainSeconds }}, -m, webagent_trainer]
 {{- else if or $several (gt $ranks 1) }}
 command:
   - tini
@@ -122,13 +126,13 @@ in the order of their addresses: names, of which that ending in -0 is the first,
 {{- if gt (int $values.nodes) 1 -}}
 [ "$NODE_INDEX" = 0 ] && first=true || first=false
 exec python -m torch.distributed.run --nnodes={{ $values.nodes }} --nproc-per-node={{ .ranks }} \
-  --max-restarts={{ $values.maxRestarts }} --rdzv-id={{ $values.runId }} --rdzv-backend=c10d \
+  --max-restarts={{ $values.maxRestarts }} --shutdown-timeout={{ $values.drainSeconds }} --rdzv-id={{ $values.runId }} --rdzv-backend=c10d \
   --rdzv-endpoint={{ include "trainer.firstPod" .ctx }}:{{ $values.rendezvousPort }} \
   --rdzv-conf=is_host="$first",join_timeout=1800 \
   --local-addr="{{ include "trainer.pod" (dict "ctx" .ctx "index" "$NODE_INDEX") }}" -m webagent_trainer "$@"
 {{- else -}}
 exec python -m torch.distributed.run --standalone --nproc-per-node={{ .ranks }} \
-  --max-restarts={{ $values.maxRestarts }} -m webagent_trainer "$@"
+  --max-restarts={{ $values.maxRestarts }} --shutdown-timeout={{ $values.drainSeconds }} -m webagent_trainer "$@"
 {{- end -}}
 {{- end -}}
 
