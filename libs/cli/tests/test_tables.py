@@ -130,6 +130,21 @@ def test_a_comparison_names_a_run_and_maybe_a_phase(tmp_path: Path) -> None:
         find_episodes(tmp_path, "r:other")
 
 
+def test_episodes_of_earlier_settings_are_not_counted_with_the_last_ones(tmp_path: Path, config: LoopConfig) -> None:
+    run = new_run(tmp_path, "r", label="eval")
+    run.config.write_text("")
+    longer = config.model_copy(update={"agent": config.agent.model_copy(update={"max_turns": 30})})
+    before, after = Player("r", "v0_t1", config), Player("r", "v0_t1", longer)
+    kept = [(Job("a", 1, True), after), (Job("b", 1, False), after)]
+    for job, player in ((Job("a", 1), before), (Job("c", 2), before), *kept):
+        one = episode("click", 0, SUCCESS, "miniwob")
+        one.episode.CopyFrom(player.spec(job))
+        delimited.append(run.episodes("v0_t1"), one)
+    name, found = find_episodes(tmp_path, "r")
+    assert name == "r v0_t1 (last settings)"
+    assert [(one.episode.task.task_id, one.episode.agent.max_turns) for one in found] == [("a", 30), ("b", 30)]
+
+
 def test_every_published_row_has_a_number_for_each_column() -> None:
     assert all(len(values) == len(SITES) + 1 for _, values in TABLE_2)
     assert len(TABLE_2) == 16

@@ -6,7 +6,7 @@ from pathlib import Path
 from webagent_runtime.config import ConfigError
 
 from webagent_cli.clients import Clients
-from webagent_cli.episodes import Trajectory, final_outcomes
+from webagent_cli.episodes import Trajectory, final_outcomes, of_last_settings
 from webagent_cli.evaluation import sites_of, summarize
 from webagent_cli.journal import read_episodes
 from webagent_cli.runs import RESCORED, find_run
@@ -14,7 +14,10 @@ from webagent_cli.tables import Row, row_of
 
 
 def find_episodes(runs: Path, name: str) -> tuple[str, list[Trajectory]]:
-    """The evaluation that RUN or RUN:PHASE names, and its episodes; without a phase, the one played last."""
+    """The evaluation that RUN or RUN:PHASE names, and its episodes; without a phase, the one played last.
+
+    Where a phase was played under several settings, the last ones count, and the name says so.
+    """
     run_name, _, phase = name.partition(":")
     run = find_run(runs, run_name)
     phases = run.evaluations()
@@ -24,7 +27,10 @@ def find_episodes(runs: Path, name: str) -> tuple[str, list[Trajectory]]:
             known = f": it has {', '.join(sorted(phases))}" if phases else ""
             raise ConfigError(f"run {run.id} has no evaluation {phase or 'yet'}{known}")
         phase = max(own, key=lambda each: phases[each].stat().st_mtime)
-    return f"{run.id} {phase}", list(final_outcomes(read_episodes(phases[phase])).values())
+    episodes = read_episodes(phases[phase])
+    last = of_last_settings(episodes)
+    mark = "" if len(last) == len(episodes) else " (last settings)"
+    return f"{run.id} {phase}{mark}", list(final_outcomes(last).values())
 
 
 async def compared(clients: Clients, evaluations: Mapping[str, Sequence[Trajectory]]) -> list[Row]:

@@ -134,6 +134,23 @@ def final_outcomes(trajectories: Iterable[Trajectory]) -> dict[tuple[str, int], 
     return final
 
 
+def of_last_settings(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
+    """Those of a file that were played under the settings of its last one; task, seed and screenshots may differ."""
+    return [one for one in trajectories if _settings(one) == _settings(trajectories[-1])]
+
+
+def _settings(trajectory: Trajectory) -> trajectory_pb2.EpisodeSpec:
+    settings = trajectory_pb2.EpisodeSpec()
+    settings.CopyFrom(trajectory.episode)
+    for name in ("episode_id", "seed"):
+        settings.ClearField(name)
+    settings.task.ClearField("task_id")
+    settings.agent.ClearField("screenshots")
+    if settings.HasField("sampled"):
+        settings.sampled.sampling.ClearField("seed")
+    return settings
+
+
 def succeeded(trajectory: Trajectory) -> bool:
     """True if the evaluator said so."""
     return trajectory.verdict.outcome == evaluator_pb2.OUTCOME_SUCCESS

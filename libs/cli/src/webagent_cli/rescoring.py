@@ -1,7 +1,8 @@
 """`webagent rescore`: judges stored evaluations again, with no browser, and says which verdicts change.
 
 Each episode's verdict is judged from its own evidence by the evaluator that is installed now, by another dialect if one
-is named. The judged episodes are written beside the old ones; those that cannot be judged again stay as they were.
+is named. The judged episodes are written beside the old ones; those that cannot be judged again stay as they were. Of a
+phase that was played under several settings, the episodes of the last ones are judged.
 """
 
 from collections import Counter
@@ -19,7 +20,7 @@ from webagent_runtime.errors import from_rpc
 
 from webagent_cli.clients import CALL_SECONDS, Clients
 from webagent_cli.config import load_loop, parse_settings
-from webagent_cli.episodes import Trajectory
+from webagent_cli.episodes import Trajectory, of_last_settings
 from webagent_cli.journal import read_episodes
 from webagent_cli.progress import Display
 from webagent_cli.runs import RESCORED, Run, find_run
@@ -81,7 +82,7 @@ def rescore(name: str, *, runs: Path, phase: str | None, manner: Manner, setting
 
     async def work(clients: Clients) -> None:
         for each in [phase] if phase is not None else list(files):
-            again = await rescore_episodes(clients, read_episodes(files[each]), request)
+            again = await rescore_episodes(clients, of_last_settings(read_episodes(files[each])), request)
             path = run.episodes(each + manner.suffix())
             _write(path, again)
             _show(display, run, each, again, path)
