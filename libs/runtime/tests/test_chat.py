@@ -1,20 +1,16 @@
-"""One question to a chat model: bounded in time however slowly the API replies, and no burden on other work."""
+"""One question to a chat model: bounded in time however slowly the API replies."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
-from threading import Event
 
 import pytest
 from webagent_runtime.chat import Chat, ChatError
 
 Reply = Callable[[asyncio.StreamWriter], Awaitable[None]]
 HEAD = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"
-BODY = json.dumps({"choices": [{"message": {"content": "yes"}}]}).encode()
 
 
 @asynccontextmanager
@@ -32,11 +28,6 @@ async def served(reply: Reply) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
     finally:
         server.close()
-
-
-async def at_once(writer: asyncio.StreamWriter) -> None:
-    writer.write(HEAD + b"\r\n" + BODY)
-    await writer.drain()
 
 
 async def trickling_body(writer: asyncio.StreamWriter) -> None:
@@ -62,17 +53,3 @@ async def test_a_reply_that_trickles_in_is_given_up(reply: Reply) -> None:
         with pytest.raises(ChatError) as error:
             await Chat(url, "model", timeout_seconds=0.3, attempts=1).ask("Well?")
         assert error.value.cause == "UNAVAILABLE"
-
-
-async def test_a_model_is_asked_while_the_process_has_no_other_thread_to_spare() -> None:
-    release = Event()
-    with ThreadPoolExecutor(1) as pool:
-        asyncio.get_running_loop().set_default_executor(pool)
-        busy = asyncio.create_task(asyncio.to_thread(release.wait))
-        try:
-            async with served(at_once) as url:
-                chat = Chat(url, "model", timeout_seconds=5, attempts=1)
-                assert await asyncio.wait_for(chat.ask("Well?"), 5) == "yes"
-        finally:
-            release.set()
-            await busy
