@@ -229,10 +229,21 @@ async def test_a_group_without_variance_is_replaced_once(scene: Scene, monkeypat
     assert scene.counts("dispatched", "no_variance", "open") == (10, 2, 8)
 
 
+async def test_a_sampler_that_computes_something_else_ends_the_run_before_anything_is_published(scene: Scene) -> None:
+    phase = await scene.begin(iterations=2)
+    scene.enter("good", "bad")
+    scene.score("good", 1.0)
+    scene.score("bad", 0.0)
+    with pytest.raises(RunFailedError, match="RATIO_OFF: at equal weights the trainer gives sampled tokens 0"):
+        await asyncio.wait_for(asyncio.to_thread(phase.run), SECONDS)
+    assert scene.run.lineage.version == 0
+    assert scene.counts("trained", "unused") == (0, 2)
+
+
 async def test_a_stop_while_replicas_take_a_version_over_keeps_what_was_learned(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    phase = await scene.begin(iterations=2)
+    phase = await scene.begin(iterations=2, ratio_tolerance=None)
     scene.enter("good", "bad")
     scene.score("good", 1.0)
     scene.score("bad", 0.0)
@@ -246,7 +257,7 @@ async def test_a_stop_while_replicas_take_a_version_over_keeps_what_was_learned(
     with pytest.raises(RunStoppedError):
         await asyncio.wait_for(asyncio.to_thread(phase.run), SECONDS)
     assert len((scene.directory / "metrics.jsonl").read_text().splitlines()) == 1
-    resumed = await scene.begin(iterations=2)
+    resumed = await scene.begin(iterations=2, ratio_tolerance=None)
     assert resumed.state()["iteration"] == 1
     assert scene.run.lineage.version == 1
     assert scene.counts("trained", "unused") == (2, 0)

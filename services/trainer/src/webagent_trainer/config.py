@@ -197,6 +197,12 @@ class RlConfig(Config):
     stored: Path | None = Field(
         default=None, description="delimited Trajectory messages to learn from; unset: episodes that rollout plays"
     )
+    ratio_tolerance: float | None = Field(
+        default=0.1,
+        gt=0,
+        description="the run fails where the mean ratio of trainer to sampler at equal weights is further from 1; "
+        "null: never",
+    )
     sampler_ratio_cap: float = Field(default=2.0, ge=1, description="cap of the weight of tokens from older versions")
     schedule: Literal["linear", "constant"] = Field(
         default="constant", description="linear: the learning rate falls to 0 over the iterations"

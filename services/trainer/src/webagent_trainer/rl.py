@@ -104,6 +104,7 @@ class Reinforcement:
         self._iteration += 1
         if live:
             metrics |= self._method.update(live, self._run.lineage, chance, stages, iteration=iteration)
+            self._check_ratio(metrics.get("ratio_mean", 1.0))
             self._ledger.use([episode.episode_id for group in live for episode in group.episodes], "TRAINED")
             try:
                 self._publish(live, stages)
@@ -115,6 +116,16 @@ class Reinforcement:
         else:
             log.warning("nothing_to_learn", iteration=self._iteration, groups=len(groups))
         self._run.note(metrics | stages.metrics(), iteration=self._iteration)
+
+    def _check_ratio(self, ratio: float) -> None:
+        """At equal weights, sampler and trainer must give the same tokens the same probability."""
+        tolerance = self._config.ratio_tolerance
+        # Under official_release they see different contexts.
+        if tolerance is None or self._config.official_release or not abs(ratio - 1.0) > tolerance:
+            return
+        detail = f"at equal weights the trainer gives sampled tokens {ratio:.3g} times the sampler's probability"
+        advice = "see that inference serves what this run published, in a precision near the trainer's"
+        raise RunFailedError("RATIO_OFF", f"{detail}, further from 1 than ratio_tolerance {tolerance:g}; {advice}")
 
     def _publish(self, live: Sequence[LiveGroup], stages: Stages) -> None:
         prompts = [group.episodes[0].rows[0].context for group in live]
