@@ -8,17 +8,16 @@ runs/<id>/  config.yaml  config/<service>.yaml  logs/<service>.log  ledger.sqlit
 import datetime
 import fcntl
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from webagent_runtime.config import ConfigError
+from webagent_runtime.queue.streams import RUN_ID
 
 LATEST = "latest"
 RESCORED = ".rescored"
-RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
 def shown(path: Path) -> Path:
@@ -138,11 +137,11 @@ class Run:
 
 
 def new_run(root: Path, name: str | None, *, label: str) -> Run:
-    """Makes the directory of a new run; a name that is taken is refused."""
+    """Makes the directory of a new run, whose name the queue takes too; one that there is already is refused."""
     stamp = datetime.datetime.now().astimezone().strftime("%Y%m%d-%H%M%S")
-    run_id = name or f"{label}-{stamp}"
+    run_id = name or f"{label.replace('.', '_')}-{stamp}"
     if not RUN_ID.fullmatch(run_id) or run_id == LATEST:
-        raise ConfigError(f"a run's name is 1 to 64 of A-Z a-z 0-9 . _ - and not {LATEST!r}: {run_id!r} is not")
+        raise ConfigError(f"a run's name is 1 to 64 of A-Z a-z 0-9 _ - and not {LATEST!r}: {run_id!r} is not")
     path = (root / run_id).resolve()
     if path.exists():
         raise ConfigError(f"there is a run {run_id!r} already: continue it with --resume, or choose another --run")

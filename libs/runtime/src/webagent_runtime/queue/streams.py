@@ -35,7 +35,7 @@ ADVISORY_CONSUMER = "dead-letters"
 _ADVISORY = "$JS.EVENT.ADVISORY.CONSUMER"
 _ADVISORIES_MAX_BYTES = 16 * 1024 * 1024
 _POLICIES_MAX_BYTES = 16 * 1024 * 1024
-_RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+RUN_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def request_subject(run_id: str) -> str:
@@ -190,7 +190,7 @@ def _show(value: object) -> str:
 
 
 def _checked(run_id: str) -> str:
-    if not _RUN_ID.fullmatch(run_id):
+    if not RUN_ID.fullmatch(run_id):
         message = f"run id {run_id!r} must be 1 to 64 characters of A-Z, a-z, 0-9, '_' and '-'"
-        raise ServiceError(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_RUN_ID", message)
+        raise ServiceError(grpc.StatusCode.INVALID_ARGUMENT, "INVALIDRUN_ID", message)
     return run_id
