@@ -151,7 +151,7 @@ class RlConfig(Config):
         default="constant", description="linear: the learning rate falls to 0 over the iterations."
     )
     epochs: int = Field(default=2, ge=1, description="Passes over one iteration's rows.")
-    minibatch_rows: int | None = Field(default=24, ge=1, description="Rows of one optimizer step; unset: all.")
+    minibatch_rows: int | None = Field(default=24, ge=1, description="Rows of one optimizer step; null: all.")
     clip_low: float = Field(default=0.2, gt=0, lt=1)
     clip_high: float = Field(default=0.2, gt=0)
     kl_coefficient: float = Field(default=0.001, ge=0, description="0: no reference policy is kept.")
