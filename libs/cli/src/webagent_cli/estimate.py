@@ -1,6 +1,6 @@
 """How much memory a configuration will take: arithmetic on the model's size, nothing is loaded.
 
-Mixed-precision Adam keeps, for each parameter, 2 bytes of weights, 2 of gradients and 12 of fp32 state (master copy,
+Mixed-precision Adam keeps, for each parameter, 2 bytes of weights, 4 of gradients and 12 of fp32 state (master copy,
 two moments); the reference policy 2 more. ZeRO shards them over the ranks and offload moves the state to the host.
 """
 
@@ -11,6 +11,7 @@ from webagent_cli.config import LoopConfig, ModelShape
 
 GIB = 2**30
 BYTES_BF16 = 2
+BYTES_GRADIENT = 4
 BYTES_ADAM = 12
 ZERO_SHARDS_GRADIENTS = 2
 ZERO_SHARDS_WEIGHTS = 3
@@ -40,6 +41,7 @@ def trainer_parts(shape: ModelShape, config: LoopConfig) -> list[Need]:
     ranks = engine.ranks * engine.nodes
     whole = shape.parameters * BYTES_BF16
     state = shape.parameters * BYTES_ADAM / ranks
+    gradients = shape.parameters * BYTES_GRADIENT
     grpo = config.rl.method.get("name", "m-grpo") == "m-grpo"
     kept_layers = 1 if engine.gradient_checkpointing else ACTIVATIONS_OF_A_LAYER
     # One residual stream a layer (or all that the backward pass reads), one layer in work, the replies' logits.
@@ -49,11 +51,12 @@ def trainer_parts(shape: ModelShape, config: LoopConfig) -> list[Need]:
     offload = engine.offload_optimizer
     parts = {
         "weights": (whole / (ranks if engine.zero_stage >= ZERO_SHARDS_WEIGHTS else 1), 0.0),
-        "gradients": (whole / (ranks if engine.zero_stage >= ZERO_SHARDS_GRADIENTS else 1), 0.0),
+        "gradients": (gradients / (ranks if engine.zero_stage >= ZERO_SHARDS_GRADIENTS else 1), 0.0),
         "optimizer": (0.0, state) if offload else (state, 0.0),
         # A whole copy on every rank, whatever is sharded.
         "reference policy": (whole if grpo and config.rl.kl_coefficient > 0 else 0.0, 0.0),
-        "activations": (activations, 0.0),
+        # What a version's proof gathers is there before the next step begins.
+        "activations": (max(activations, whole if engine.zero_stage >= ZERO_SHARDS_WEIGHTS else 0.0), 0.0),
         # Read whole by every rank before it is sharded.
         "runtime, loading": (0.0, RUNTIME_GIB * GIB + whole),
     }
