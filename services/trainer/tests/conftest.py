@@ -1,10 +1,5 @@
 """A tiny Llama on disk, a learner of one rank, and a real queue."""
 
-import os
-
-# The trainer's own processes inherit it: tests share the machine's few cores.
-os.environ.setdefault("OMP_NUM_THREADS", "1")
-
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -29,8 +24,9 @@ def crew() -> Iterator[Crew]:
     crew.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def nats() -> Iterator[NatsServer]:
+    """Of one module: replicas that another's tests were about have said nothing here."""
     with nats_server() as server:
         yield server
 
