@@ -14,7 +14,7 @@ from webagent.inference.v1 import inference_pb2
 
 from webagent_cli.clients import CALL_SECONDS, Clients
 from webagent_cli.config import LoopConfig
-from webagent_cli.episodes import Trajectory, final_outcomes
+from webagent_cli.episodes import Trajectory, final_outcomes, of_last_settings
 from webagent_cli.evaluation import evaluation_jobs, summarize
 from webagent_cli.iterations import Iteration, read_iterations
 from webagent_cli.journal import read_episodes
@@ -109,8 +109,8 @@ def rate_of(rate: evaluator_pb2.Rate) -> Rate:
 
 
 def outcomes_of(run: Run, config: LoopConfig, phase: str) -> list[Trajectory]:
-    """The episodes that count for a phase."""
-    final = final_outcomes(read_episodes(run.episodes(phase)))
+    """The episodes that count for a phase: those of its last settings."""
+    final = final_outcomes(of_last_settings(read_episodes(run.episodes(phase))))
     keys = [(job.task, job.seed) for job in evaluation_jobs(config, phase)]
     return [final[key] for key in keys if key in final]
 

@@ -59,6 +59,10 @@ class Visit:
         number = whole(self.asked(name))
         return default if number is None else max(1, number)
 
+    def hidden(self, name: str) -> str:
+        """What a form's hidden field holds; empty where the form is not the site's own."""
+        return self.form.get(name, "")
+
     def given(self, name: str, what: str) -> str:
         """What a form's field holds; a Problem if that is nothing."""
         text = self.form.get(name, "").strip()

@@ -87,7 +87,7 @@ def save(visit: Visit) -> web.Response:
 @SITE.action("/saved/remove")
 def remove(visit: Visit) -> web.Response:
     """Takes a place off a list."""
-    visit.data.do("DELETE FROM saved WHERE list = ? AND slug = ?", visit.form["list"], visit.form["slug"])
+    visit.data.do("DELETE FROM saved WHERE list = ? AND slug = ?", visit.hidden("list"), visit.hidden("slug"))
     return visit.go("/saved", "Removed.")
 
 

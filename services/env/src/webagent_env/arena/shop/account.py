@@ -155,7 +155,7 @@ def wish(visit: Visit) -> web.Response:
 @SITE.action("/wishes/remove", private=True)
 def unwish(visit: Visit) -> web.Response:
     """Takes a product off the wish list."""
-    visit.data.do("DELETE FROM wish WHERE slug = ?", visit.form["slug"])
+    visit.data.do("DELETE FROM wish WHERE slug = ?", visit.hidden("slug"))
     return visit.go("/wishes", "Removed.")
 
 

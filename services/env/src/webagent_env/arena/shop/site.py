@@ -117,7 +117,7 @@ def cart(visit: Visit) -> web.Response:
 def change(visit: Visit) -> web.Response:
     """Changes how many of a product are in the cart."""
     quantity = visit.given_number("quantity", "Quantity", 1, 99)
-    where = (visit.form["slug"], visit.form["colour"])
+    where = (visit.hidden("slug"), visit.hidden("colour"))
     visit.data.do("UPDATE cart SET quantity = ? WHERE slug = ? AND colour = ?", quantity, *where)
     return visit.go("/cart", "Cart updated.")
 
@@ -125,7 +125,7 @@ def change(visit: Visit) -> web.Response:
 @SITE.action("/cart/remove")
 def remove(visit: Visit) -> web.Response:
     """Takes a product out of the cart."""
-    visit.data.do("DELETE FROM cart WHERE slug = ? AND colour = ?", visit.form["slug"], visit.form["colour"])
+    visit.data.do("DELETE FROM cart WHERE slug = ? AND colour = ?", visit.hidden("slug"), visit.hidden("colour"))
     return visit.go("/cart", "Removed.")
 
 
