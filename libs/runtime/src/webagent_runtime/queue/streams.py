@@ -192,5 +192,5 @@ def _show(value: object) -> str:
 def _checked(run_id: str) -> str:
     if not RUN_ID.fullmatch(run_id):
         message = f"run id {run_id!r} must be 1 to 64 characters of A-Z, a-z, 0-9, '_' and '-'"
-        raise ServiceError(grpc.StatusCode.INVALID_ARGUMENT, "INVALIDRUN_ID", message)
+        raise ServiceError(grpc.StatusCode.INVALID_ARGUMENT, "INVALID_RUN_ID", message)
     return run_id
