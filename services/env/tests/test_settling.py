@@ -111,6 +111,18 @@ async def test_a_page_that_never_rests_is_read_at_the_bound(make_service, open_p
         assert "<p>" in response.observation.text
 
 
+async def test_calls_that_wait_for_one_another_do_not_end_a_session(make_service, open_play):
+    async for service in make_service(SessionsConfig(settle_timeout_seconds=0.5, step_timeout_seconds=1.2)):
+        page = await open_play(
+            service,
+            "<p id='p'></p><button onclick='(function again() { p.textContent = n++; setTimeout(again, 10) })()'>go"
+            "</button><script>let n = 1</script>",
+        )
+        await page.click(0)
+        seen = await asyncio.gather(*(page.observe() for _ in range(5)))
+        assert all("<p>" in each.text for each in seen)
+
+
 async def test_an_open_stream_does_not_keep_a_page_busy(play, service):
     async def stream(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})

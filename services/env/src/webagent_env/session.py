@@ -228,7 +228,9 @@ class Session:
     async def _guarded(self, work: Callable[[], Awaitable[T]]) -> T:
         self._raise_fault()
         try:
-            async with asyncio.timeout(self.spec.step_timeout), self._page:
+            # The bound is the page's: calls that wait for one another say nothing against it.
+            async with self._page, asyncio.timeout(self.spec.step_timeout):
+                self._raise_fault()
                 return await work()
         except TimeoutError:
             self.fault = self.fault or errors.step_timeout(self.spec.session_id, self.spec.step_timeout)
