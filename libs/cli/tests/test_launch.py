@@ -55,3 +55,11 @@ def test_what_zero_3_shards_shrinks_with_the_ranks_and_the_reference_does_not() 
     assert one["optimizer"] == two["optimizer"] == 0.0
     assert two["reference policy"] == one["reference policy"] > one["weights"]
     assert device(recipe(**{"rl.kl_coefficient": 0.0}))["reference policy"] == 0.0
+
+
+def test_a_parameter_takes_eighteen_bytes_on_a_single_rank() -> None:
+    config = recipe(**{"deepspeed.ranks": 1, "deepspeed.zero_stage": 1, "deepspeed.offload_optimizer": False})
+    assert config.model.shape is not None
+    parts = device(config)
+    kept = sum(parts[name] for name in ("weights", "gradients", "optimizer"))
+    assert kept * GIB == pytest.approx(18 * config.model.shape.parameters)
