@@ -128,10 +128,10 @@ async def session(where: tuple[str, str]) -> AsyncIterator[Session]:
 
 
 async def go(session: Session, url: str) -> None:
-    """Takes the agent's page to an address."""
-    await session.read_in_place(f"void setTimeout(() => location.assign({json.dumps(url)}))")
+    """Takes the agent's page to an address, which may be the one where it is."""
+    await session.read_in_place(f"void (window.left = true, setTimeout(() => location.assign({json.dumps(url)})))")
     loaded = "new Promise((done) => document.readyState === 'complete' ? done() : addEventListener('load', done))"
-    while await session.read_in_place(loaded) != ("null", url):
+    while await session.read_in_place(f"window.left ? 'not yet' : {loaded}") != ("null", url):
         pass
 
 
