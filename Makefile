@@ -2,6 +2,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup train test test-all lint type proto proto-check proto-baseline charts lock doctor up clean
 BIN := .venv/bin
+PYTEST := $(BIN)/pytest -q -n 2 --dist loadfile
 ARGS ?=
 
 help: ## List the targets
@@ -14,10 +15,10 @@ train: setup ## Train an agent from nothing on this machine (ARGS="--seed 1")
 	@$(BIN)/webagent train $(ARGS)
 
 test: setup lint type proto-check ## Everything that must hold, within a quarter of an hour
-	@$(BIN)/pytest -q -n 2 --dist loadfile -m "not slow" $(ARGS)
+	@$(PYTEST) -m "not slow" $(ARGS)
 
 test-all: setup lint type proto-check ## The same and what takes longer
-	@$(BIN)/pytest -q -n 2 --dist loadfile $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 lint: setup ## Style and formatting
 	@$(BIN)/ruff check -q . && $(BIN)/ruff format -q --check .

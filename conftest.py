@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from service_process import Running, StartService, running_service
 
-# Tests run in as many processes as there are cores. Threads of OpenMP wait for each other in loops that keep a core
-# from the very thread they wait for; services inherit this.
+# Tests run in two processes. Threads of OpenMP wait for each other in loops that keep a core from the very thread they
+# wait for; services inherit this.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # How long an example takes says nothing on a machine that is busy.

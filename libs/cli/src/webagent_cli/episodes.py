@@ -136,7 +136,8 @@ def final_outcomes(trajectories: Iterable[Trajectory]) -> dict[tuple[str, int], 
 
 def of_last_settings(trajectories: Sequence[Trajectory]) -> list[Trajectory]:
     """Those of a file that were played under the settings of its last one; task, seed and screenshots may differ."""
-    return [one for one in trajectories if _settings(one) == _settings(trajectories[-1])]
+    last = _settings(trajectories[-1]) if trajectories else None
+    return [one for one in trajectories if _settings(one) == last]
 
 
 def _settings(trajectory: Trajectory) -> trajectory_pb2.EpisodeSpec:

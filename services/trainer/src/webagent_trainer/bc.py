@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -55,9 +56,12 @@ def read_demonstrations(path: Path, *, vocabulary: int) -> list[list[Row]]:
     """
     if not path.is_file():
         raise RunFailedError("NO_DEMONSTRATIONS", f"{path} does not exist; record demonstrations first")
-    played = sorted(delimited.read(path, trajectory_pb2.Trajectory), key=_task_and_seed)
-    episodes = [demonstration_rows(trajectory, vocabulary=vocabulary) for trajectory in played]
-    kept = [rows for rows in episodes if rows]
+    # The rows alone are kept: an imported file's pages are far larger.
+    episodes = [
+        (_task_and_seed(trajectory), demonstration_rows(trajectory, vocabulary=vocabulary))
+        for trajectory in delimited.read(path, trajectory_pb2.Trajectory)
+    ]
+    kept = [rows for _, rows in sorted(episodes, key=itemgetter(0)) if rows]
     if not kept:
         raise RunFailedError(
             "NO_DEMONSTRATIONS", f"none of the {len(episodes)} episodes in {path} was judged successful"
